@@ -1,10 +1,12 @@
-/* A bare loop: what listing must cost at least. getdents64, then statx for each name, and with -x the extended
- * attributes, by listxattrat and getxattrat where the kernel has them, otherwise as getfattr does, by path.
+/* A bare loop: the minimum cost of a listing. It calls getdents64, then statx for each name. With -x
+ * it also reads the extended attributes, by listxattrat and getxattrat if the kernel has them,
+ * otherwise by path, as getfattr does.
  *
  *   bare [-x] [-t THREADS] DIRECTORY...
  *
- * With threads, the entries of each directory are sorted by inode number and dealt out in runs of 64. Prints the number
- * of entries and a sum, so that nothing can be left out. */
+ * With threads, the entries of each directory are sorted by inode number, and the threads take runs
+ * of 64 entries. Prints the number of entries and a checksum, so that the compiler cannot remove any
+ * work. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -61,7 +63,7 @@ static long value_of(const char *name, const char *xattr, char *value, size_t si
     return lgetxattr(path, xattr, value, size);
 }
 
-static void ask(const char *name)
+static void read_entry(const char *name)
 {
     struct statx st;
     size_t found = 0;
@@ -73,7 +75,7 @@ static void ask(const char *name)
         if (len < 0 && errno == ERANGE)
             len = list_of(name, list, sizeof list);
         for (long at = 0; at < len; at += strlen(list + at) + 1) {
-            /* The kernel clears as much memory as it is offered. */
+            /* The kernel clears as much memory as the buffer has, so the first buffer is small. */
             long size = value_of(name, list + at, value, 256);
             if (size < 0 && errno == ERANGE)
                 size = value_of(name, list + at, value, sizeof value);
@@ -95,7 +97,7 @@ static void *work(void *unused)
     size_t begin;
     while ((begin = atomic_fetch_add(&next, 64)) < count)
         for (size_t at = begin; at < count && at < begin + 64; at++)
-            ask(entries[at].name);
+            read_entry(entries[at].name);
     return unused;
 }
 
@@ -118,7 +120,7 @@ static void list(const char *path, int threads, size_t *total)
                 continue;
             ++*total;
             if (threads == 1) {
-                ask(d->d_name);
+                read_entry(d->d_name);
                 continue;
             }
             if (count == room)

@@ -1,10 +1,12 @@
 #!/bin/bash
-# What `pando boost` does, program by program: on a slow, naive store, and what it costs where calls are fast.
+# Measures `pando boost`, program by program: on a store with high latency and a naive server, and
+# its cost where calls are fast.
 #
 #   measure/boost.sh [--counts] [--write] [PANDO]
 #
-# --counts leaves out times (for a machine that is not quiet), --write puts the tables into docs/boost.md.
-# PANDO is the command to measure [target/release/pando]. Root: it mounts. FILES, DEPTH, RUNS from the environment.
+# --counts omits the times, for a machine that is not quiet. --write puts the tables into
+# docs/boost.md. PANDO is the command to measure [target/release/pando]. Needs root, because it
+# mounts. The environment may set FILES, DEPTH and RUNS.
 set -u -o pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
@@ -13,12 +15,12 @@ while [[ ${1-} == --* ]]; do
     case $1 in
         --counts) counts=1 ;;
         --write) write=1 ;;
-        *) sed -n '4,7s/^# *//p' "$0" >&2; exit 2 ;;
+        *) sed -n '5,9s/^# *//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done
 pando=$(readlink -f "${1:-${CARGO_TARGET_DIR:-target}/release/pando}")
-[ -x "$pando" ] || { echo "$pando: not there; cargo build --release" >&2; exit 1; }
+[ -x "$pando" ] || { echo "$pando does not exist: run cargo build --release" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "needs root, to mount" >&2; exit 1; }
 files=${FILES:-2000} depth=${DEPTH:-32} runs=${RUNS:-5}
 export NO_COLOR=1 LC_ALL=C TIMEFORMAT=%R
@@ -26,20 +28,20 @@ export NO_COLOR=1 LC_ALL=C TIMEFORMAT=%R
 work=$(mktemp -d)
 store=$work/store
 cleanup() {
-    trap '' PIPE # Who read what is printed may have gone.
+    trap '' PIPE # The reader of the output may have exited.
     "$pando" umount "$store" >/dev/null 2>&1 || "$pando" umount --lazy "$store" >/dev/null 2>&1
     rm -rf "$work"
 }
 trap cleanup EXIT
 
-# ---- A slow store: one directory of $files files, and ten small ones.
+# ---- A store with high latency: one directory of $files files, and ten small ones.
 "$pando" mount --delay lookup=500us,getattr=500us --depth "$depth" --no-readdirplus --daemon "$store" >/dev/null || exit 1
 mkdir "$store/tree" && (cd "$store/tree" && for i in $(seq "$files"); do : >"f$i"; done) || exit 1
 for d in $(seq 10); do mkdir "$store/tree/d$d" && (cd "$store/tree/d$d" && touch $(seq 50)); done
 if command -v git >/dev/null; then (cd "$store/tree" && git init -q . && git add d1) || exit 1; fi
 
-# The kernel forgets names of one file system when it is mounted again.
-forget() { mount -i -o remount,rw,nosuid,nodev "$store"; }
+# Remounting a file system drops the kernel's dentries of it.
+drop_names() { mount -i -o remount,rw,nosuid,nodev "$store"; }
 
 walk='import os,sys
 for d,_,names in os.walk(sys.argv[1]):
@@ -48,22 +50,22 @@ nodejs='const fs=require("fs"); const d=process.argv[1]; for (const n of fs.read
 perls='opendir(D,$ARGV[0]); for (readdir D) { lstat "$ARGV[0]/$_" }'
 
 log=$work/log
-# Seconds of a command without and with boost, from names that the kernel has forgotten.
-plain() { forget; { time "$@" >/dev/null 2>&1; } 2>&1; }
-boosted() { forget; { time "$pando" -v boost -- "$@" >/dev/null 2>"$log"; } 2>&1; }
+# Seconds of a command without and with boost, after the kernel's dentries were dropped.
+plain() { drop_names; { time "$@" >/dev/null 2>&1; } 2>&1; }
+boosted() { drop_names; { time "$pando" -v boost -- "$@" >/dev/null 2>"$log"; } 2>&1; }
 
-# Which goes first, in turn.
+# The variant that runs first; it alternates.
 first=plain
 
-# One program: name, then the command. Its line of the table.
+# Measures one program (a name, then the command), and prints its line of the table.
 row() {
     local name=$1 plain= with= asked once factor
     shift
-    command -v "$1" >/dev/null || { printf '| %s | not here |\n' "$name"; return; }
+    command -v "$1" >/dev/null || { printf '| %s | not installed |\n' "$name"; return; }
     if [ -n "$counts" ]; then
         with=$(boosted "$@")
     else
-        # Once before, so that neither finds the program and its libraries on a disk that the other did not.
+        # Run it once before, so that the program and its libraries are cached for both variants.
         plain "$@" >/dev/null
         if [ "$first" = plain ]; then
             plain=$(plain "$@") with=$(boosted "$@") first=boosted
@@ -84,7 +86,7 @@ row() {
 
 coverage() {
     local tree=$store/tree
-    echo "A store that takes 0.5 ms for a look-up and 0.5 ms for attributes, $depth at once, $((files + 500)) files:"
+    echo "A store that takes 0.5 ms for a look-up and 0.5 ms for attributes, $depth requests at once, $((files + 500)) files:"
     echo
     if [ -n "$counts" ]; then
         printf '| program | asked ahead | at once |\n| --- | ---: | ---: |\n'
@@ -109,7 +111,8 @@ coverage() {
     if command -v go >/dev/null; then row '`go list` (a Go program)' go list -e -C "$tree" ./...; fi
 }
 
-# ---- Where calls are fast: 300 directories of 300 files in memory, CPU seconds of the program, and of all.
+# ---- Fast calls: 300 directories of 300 files in memory. CPU seconds of the program, and with the
+# helper.
 cpu() {
     python3 - "$1" "$pando" "$work/fast" <<'PY'
 import os, subprocess, sys
@@ -151,7 +154,7 @@ cost() {
     mkdir "$work/fast"
     for d in $(seq 300); do mkdir "$work/fast/$d" && (cd "$work/fast/$d" && touch $(seq 300)); done
     ls -lR "$work/fast" >/dev/null
-    echo 'Where calls are fast, `ls -lR` of 300 directories of 300 files each'"$([ -n "$counts" ] || echo ", CPU seconds, least of $runs")"':'
+    echo 'Where calls are fast, `ls -lR` of 300 directories of 300 files each'"$([ -n "$counts" ] || echo ", CPU seconds, minimum of $runs runs")"':'
     echo
     printf '| | plain | boosted | more |\n| --- | ---: | ---: | ---: |\n'
     command -v strace >/dev/null && calls

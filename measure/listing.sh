@@ -1,13 +1,15 @@
 #!/bin/bash
-# What listing costs: 100,000 files with two extended attributes each in one directory, and 300 directories of 1,000
-# files, on ext4, XFS and btrfs (loop images made here), cold and warm, by pando and by the tools there are.
+# Measures the cost of listings: one directory with 100,000 files that have two extended attributes
+# each, and 300 directories of 1,000 files, on ext4, XFS and btrfs (loop images made here), cold and
+# warm, with pando and with the common tools.
 #
-#   measure/listing.sh [PANDO]         the command under test; without it, one is built (cargo build --release)
+#   measure/listing.sh [PANDO]    PANDO: the command to measure; if missing, a release build is made
 #
-# As root. In the environment: RUNS (5), WARM (3 warm runs for each cold one), FILES (100000), DIRS (300), PER_DIR (1000),
-# SYSTEMS ("ext4 xfs btrfs"), WORK (a directory with 4 GiB free; /var/tmp). Prints Markdown. Cold means: unmounted, caches
-# dropped, mounted again. Each round runs all tools one after the other, so that what disturbs the machine disturbs them
-# all; figures are medians. Output goes through a pipe. CPU is user and system time of the tool.
+# Needs root. The environment may set RUNS (5), WARM (3 warm runs for each cold one), FILES
+# (100000), DIRS (300), PER_DIR (1000), SYSTEMS ("ext4 xfs btrfs"), and WORK (a directory with 4 GiB
+# free; /var/tmp). Prints Markdown. Cold means: unmounted, caches dropped, mounted again. Each round
+# runs all tools one after the other, so that other load disturbs all of them equally. Figures are
+# medians. Output goes through a pipe. CPU is user and system time of the tool.
 set -u -o pipefail
 here=$(dirname "$(readlink -f "$0")")
 runs=${RUNS:-5} warm=${WARM:-3} systems=${SYSTEMS:-ext4 xfs btrfs}
@@ -27,7 +29,7 @@ work=$(mktemp -d "${WORK:-/var/tmp}/pando-listing.XXXXXX")
 root=$work/root
 mkdir "$root"
 clean() {
-    trap '' PIPE # Who read what is printed may have gone.
+    trap '' PIPE # The reader of the output may have exited.
     cd /
     mountpoint -q "$root" && umount "$root"
     rm -rf "$work"
@@ -39,7 +41,7 @@ cc -O2 -pthread -o "$bare" "$here/bare.c" || exit 1
 
 attach() { mount -o loop "$work/image" "$root"; }
 
-# A file system with the two trees in it.
+# Makes a file system with the two trees.
 populate() {
     truncate -s 4G "$work/image"
     case $1 in
@@ -71,7 +73,7 @@ cool() {
 
 failed=0
 
-# Appends "wall cpu" of a command to a file, if it succeeds.
+# Appends the wall and CPU time of a command to a file, if it succeeds.
 clock() {
     local out=$1 TIMEFORMAT='%R %U %S'
     shift
@@ -84,7 +86,7 @@ clock() {
     fi
 }
 
-# The median of a column of a file: the middle one, or half way between the two in the middle.
+# The median of a column of a file. With an even number of lines, the mean of the two in the middle.
 median() {
     [ -e "$1" ] || { printf failed; return; }
     awk -v column="$2" '{ print $column }' "$1" | sort -n |
@@ -106,7 +108,7 @@ table() {
             cool
             clock "$work/cold.$index" "${command[@]}"
         done
-        # All are cached now, and each was the last to run as often as any other.
+        # Everything is cached now, and each tool runs directly after the others equally often.
         for ((again = 0; again < warm; again++)); do
             for index in "${!names[@]}"; do
                 read -ra command <<<"${commands[index]}"
@@ -128,7 +130,7 @@ table() {
     done
 }
 
-# What ls -l shows, as find and bfs print it.
+# The fields of ls -l, as formats of find and bfs.
 fields='%M\t%n\t%u\t%g\t%s\t%TY-%Tm-%Td\t%TH:%TM\t%f\n'
 
 echo "$(date +%Y-%m-%d), $(uname -sr), $(nproc) x $(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo)," \
@@ -137,7 +139,7 @@ echo "$(date +%Y-%m-%d), $(uname -sr), $(nproc) x $(awk -F': ' '/model name/ { p
 echo "$("$pando" --version), $(ls --version | head -1), $(find --version | head -1)," \
     "$(bfs --version 2>/dev/null | head -1 || echo no bfs)."
 for system in $systems; do
-    populate "$system" || { mountpoint -q "$root" && umount "$root"; echo; echo "$system: could not be made here"; continue; }
+    populate "$system" || { mountpoint -q "$root" && umount "$root"; echo; echo "$system: cannot be made here"; continue; }
     flat=$root/flat many=$root/many
     table "$system: $files files, names and attributes" <<END
 bare loop: $bare $flat
@@ -151,7 +153,7 @@ pando ls -l: $pando ls -l $flat
 pando ls -lU: $pando ls -lU $flat
 pando ls -l --json: $pando ls -l --json $flat
 END
-    table "$system: the same, and extended attributes" <<END
+    table "$system: the same, with extended attributes" <<END
 bare loop -x: $bare -x $flat
 bare loop -x, 4 threads, inode order: $bare -x -t 4 $flat
 getfattr -d -R: getfattr -d -R $flat

@@ -1,19 +1,26 @@
 #!/bin/bash
-# What the mount costs: processor time of client and server together.
+# Measures the cost of the mount: CPU time of client and server together.
 #
-#   measure/mount.sh [PANDO [SERVER...]]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
+#   measure/mount.sh [PANDO [SERVER...]]    PANDO: the command to measure [target/release/pando]
 #
-# IO_URING=always or never: how pando's mount is served (default: through io_uring where it can be had).
+# Needs root and /dev/fuse. IO_URING=always or never selects how pando's mount is served (default:
+# through io_uring if it is available).
 #
-# SERVER: another file system to measure instead: a command that serves in the foreground the directory that is its last
-# word, here added; what it serves must be empty. As in (libfuse's example; it holds each file open, so no more than there
-# may be)
-#   ENTRIES=10000 measure/mount.sh target/release/pando passthrough_ll -f -o source=/dev/shm/below,cache=always,timeout=86400,xattr
+# SERVER: another file system to measure instead. It is a command that serves a directory in the
+# foreground; the directory is appended as its last argument. The served tree must be empty. An
+# example is libfuse's passthrough_ll. It holds each file open, so the number of files is limited.
+#   args=cache=always,timeout=86400,xattr
+#   ENTRIES=10000 measure/mount.sh target/release/pando \
+#       passthrough_ll -f -o "source=/dev/shm/below,$args"
 #
-# 1. `ls -l` of directories of 10,000 and 100,000 files (ENTRIES), names unknown to the kernel before: microseconds per entry.
-# 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`): microseconds per operation; with
-#    client and server where the kernel puts them, and with both on one processor, which no request has to wake up then.
-# The server's time is that of its process before and after; it counts in ticks of 10 ms, so work is repeated.
+# 1. `ls -l` of directories of 10,000 and 100,000 files (ENTRIES), whose names the kernel has not
+#    cached: microseconds per entry.
+# 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`):
+#    microseconds per operation. Once with client and server on cores that the kernel chooses, and
+#    once with both on one core, where a request need not wake up another core.
+#
+# The server's time is that of its process before and after. It is counted in ticks of 10 ms, so the
+# work is repeated.
 set -eu -o pipefail
 pando=$(readlink -f "${1:-target/release/pando}")
 other=("${@:2}")
@@ -22,10 +29,10 @@ grove=$dir/grove
 trap 'umount -l "$grove" 2>/dev/null || true; rm -rf --one-file-system "$dir"' EXIT
 ticks=$(getconf CLK_TCK)
 
-# Its own and its threads' time in microseconds, user and system.
+# CPU time of the server with its threads, user and system, in microseconds.
 server_us() { sed 's/.*) //' "/proc/$server/stat" | awk -v hz="$ticks" '{ printf "%d", ($12 + $13) * 1e6 / hz }'; }
 
-# What runs client and server where: nothing, or taskset.
+# The prefix of client and server commands: empty, or taskset.
 on=()
 
 start() {
@@ -35,15 +42,15 @@ start() {
     "${on[@]}" "${serve[@]}" "$grove" >/dev/null &
     server=$!
     until mountpoint -q "$grove"; do kill -0 "$server"; sleep 0.05; done
-    # What others have there is not for us to touch: passthrough_ll without a source serves the whole machine.
+    # Files of others must not be touched. Without a source, passthrough_ll serves the host's root.
     there=$(ls -A "$grove")
-    [ -z "$there" ] || { echo "mount.sh: what ${serve[0]} serves is not empty; give it an empty directory" >&2; exit 1; }
+    [ -z "$there" ] || { echo "mount.sh: the tree that ${serve[0]} serves is not empty: give it an empty directory" >&2; exit 1; }
 }
 
-# What was made is removed first: below another file system it would stay.
+# Removes the files before it unmounts: if the tree is another file system, they would stay there.
 stop() { rm -rf "${grove:?}/d" "${grove:?}/bench"; umount "$grove"; wait "$server"; }
 
-echo "ls -l through the mount, us of processor time per entry"
+echo "ls -l through the mount, CPU time in us per entry"
 printf '%10s %10s %10s %10s\n' entries client server together
 for entries in ${ENTRIES:-10000 100000}; do
     start
@@ -64,14 +71,14 @@ done
 number() { grep -o "\"$1\": *[0-9.]*" "$dir/bench.json" | head -n 1 | grep -o '[0-9.]*$'; }
 
 echo
-echo "crunl through the mount, 1 thread, us of processor time per operation"
+echo "crunl through the mount, 1 thread, CPU time in us per operation"
 printf '%20s %10s %10s %10s\n' "on" client server together
-for where in "any processor" "one processor"; do
-    [ "$where" = "any processor" ] || on=(taskset -c 0)
+for where in "any core" "one core"; do
+    [ "$where" = "any core" ] || on=(taskset -c 0)
     start
     mkdir "$grove/bench"
     before=$(server_us)
-    # Next to nothing besides what is counted: the server's time is that of the counted operations.
+    # Hardly any other work is done, so the server's time is that of the counted operations.
     "${on[@]}" "$pando" bench crunl "dir=$grove/bench" --threads 1 --warmup 0.01 --repeat 3 --seconds 2 --json "$dir/bench.json" >/dev/null
     served=$(($(server_us) - before))
     awk -v w="$where" -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number ops)" \

@@ -1,9 +1,10 @@
-# Draws where a disk was read, over time, as SVG: one panel for each run, all with the same axes, as seekwatcher drew it.
+# Draws the offsets of disk reads over time, as SVG: one panel for each run, all with the same axes,
+# as seekwatcher does.
 #
 #   awk -f offsets.awk -v titles='ls -l;pando warm' reads.csv > reads.svg
 #
-# Input: start_us,end_us,node,offset,bytes (pando mount --trace-reads). The first read is of the disk. Each run stands
-# between two reads of another file; what is outside of them is not drawn.
+# Input: start_us,end_us,node,offset,bytes (pando mount --trace-reads). The first read is one of the
+# disk. Each run is between two reads of another file; reads outside of runs are not drawn.
 BEGIN {
     FS = ","
     panels = split(titles, title, ";")
@@ -18,7 +19,7 @@ marks % 2 == 0 { next }
     n[run]++
     time[run, n[run]] = $1 - begin[run]
     offset[run, n[run]] = $4
-    if (last_end != "") way[run] += ($4 > last_end ? $4 - last_end : last_end - $4)
+    if (last_end != "") distance[run] += ($4 > last_end ? $4 - last_end : last_end - $4)
     last_end = $4 + $5
     took[run] = $2 - begin[run]
     if (took[run] > longest) longest = took[run]
@@ -35,7 +36,7 @@ END {
         name = r <= panels ? title[r] : "run " r
         gsub(/&/, "\\&amp;", name); gsub(/</, "\\&lt;", name)
         printf "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", left, top - 10, name
-        printf "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">%d reads, %.1f s, the arm went %.1f GiB</text>\n", left + width, top - 10, n[r], took[r] / 1e6, way[r] / 2^30
+        printf "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">%d reads, %.1f s, seek distance %.1f GiB</text>\n", left + width, top - 10, n[r], took[r] / 1e6, distance[r] / 2^30
         printf "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#999\"/>\n", left, top, width, panel
         printf "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">%d MiB</text>\n", left - 6, top + 10, size / 2^20
         printf "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">0</text>\n", left - 6, top + panel

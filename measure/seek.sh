@@ -1,16 +1,20 @@
 #!/bin/bash
-# What the order costs in which a directory's inodes are read from a disk with an arm, and what it looks like.
+# Measures how the order in which a directory's inodes are read affects the time on a disk with
+# seek time, and draws the reads.
 #
-#   measure/seek.sh [FILES] [SVG]        as root; below ten minutes for 100,000 files
+#   measure/seek.sh [FILES] [SVG]        as root; less than ten minutes for 100,000 files
 #
-# The disk is a file on a mount (pando mount --delay read=2ms --seek 5ms --depth 1): one request at a time, 2 ms each and
-# up to 5 ms for the way of the arm. In it is an ext4 image, loop-mounted with direct I/O, so that each block that ext4
-# asks for is a request. The image is mounted without ext4's own read-ahead of inode tables (inode_readahead_blks=1), as a
-# file system would be whose inodes are not in tables, and then with it, which is what ext4 does.
+# The disk is a file on a mount (pando mount --delay read=2ms --seek 5ms --depth 1). It serves one
+# request at a time, in 2 ms plus up to 5 ms for the seek. It has an ext4 image, loop-mounted with
+# direct I/O, so that each block that ext4 reads is a request. The image is first mounted without
+# ext4's own read-ahead of inode tables (inode_readahead_blks=1), like a file system whose inodes
+# are not in tables. Then it is mounted with read-ahead, which is the default of ext4.
 #
-# From cold each: `ls -l` (which asks in the directory's order, that of a hash), `pando warm` in directory order and in
-# inode order with one call at a time, `pando warm` as it is, and `pando ls -l`. The reads of all are drawn, offset over
-# time, to SVG [seek.svg]. SPEEDUP divides the delays: 10 ends in a tenth of the time, with a tenth of the seconds.
+# Each command starts with cold caches: `ls -l` (which reads inodes in the directory's order, that
+# of a hash), `pando warm` in directory order and in inode order with one call at a time, `pando
+# warm` with its defaults, and `pando ls -l`. The reads of all commands are drawn, offset over time,
+# to SVG [seek.svg]. SPEEDUP divides the delays: with 10, the script takes a tenth of the time, and
+# the printed seconds are a tenth.
 set -u -o pipefail
 here=$(dirname "$(readlink -f "$0")")
 files=${1:-100000}
@@ -25,21 +29,21 @@ fail() {
     exit 1
 }
 
-[[ $files =~ ^[1-9][0-9]*$ ]] || fail "FILES is a number, as in 100000"
-[ -w $drop ] || fail "needs root, and a $drop that can be written"
+[[ $files =~ ^[1-9][0-9]*$ ]] || fail "FILES must be a number, for example 100000"
+[ -w $drop ] || fail "needs root, and a writable $drop"
 command -v mkfs.ext4 >/dev/null || fail "needs mkfs.ext4 (apt install e2fsprogs)"
 [ -x "$pando" ] || cargo build --locked --release || fail "cannot build $pando"
 pando=$(readlink -f "$pando")
 
 work=$(mktemp -d)
-# Made in memory: this disk is the fast one.
+# The image is made in memory, which is fast.
 image=$(mktemp -p /dev/shm pando-seek.XXXXXX)
 grove=$work/grove
 mnt=$work/mnt
 loop=
 server=
 leave() {
-    trap '' PIPE # Who read what is printed may have gone.
+    trap '' PIPE # The reader of the output may have exited.
     umount -l "$mnt" 2>/dev/null
     [ -n "$loop" ] && losetup -d "$loop" 2>/dev/null
     [ -n "$server" ] && "$pando" umount "$grove" 2>/dev/null
@@ -50,7 +54,7 @@ trap leave EXIT
 trap 'exit 130' INT TERM
 mkdir "$mnt"
 
-# An image with the files made in one order and listed in another: names are hashed.
+# Files are made in one order and listed in another one, because ext4 hashes the names.
 truncate -s $((64 + files / 1500))M "$image"
 mkfs.ext4 -q -F -N $((files + 1000)) "$image" || fail "mkfs.ext4 failed"
 mount -o loop "$image" "$mnt" || fail "no loop device"
@@ -72,12 +76,12 @@ cp --sparse=always "$image" "$grove/disk"
 echo mark >"$grove/mark"
 
 titles=
-# In the list of reads, a run stands between two reads of another file.
+# Marks a run in the list of reads: it is between two reads of another file.
 mark() {
     dd if="$grove/mark" of=/dev/null iflag=direct bs=4096 count=1 status=none || fail "the mark cannot be read"
 }
 
-# One run from cold.
+# Runs one command with cold caches.
 timed() {
     local title=$1 options=$2 begin end lines
     shift 2
@@ -89,7 +93,7 @@ timed() {
     lines=$("$@" | wc -l) || fail "$* failed"
     end=$(date +%s%N)
     mark
-    ((lines >= 1)) || fail "$* said nothing"
+    ((lines >= 1)) || fail "$* printed nothing"
     umount "$mnt" && losetup -d "$loop" || fail "cannot be unmounted"
     loop=
     titles+="${titles:+;}$title, $options"

@@ -1,18 +1,20 @@
 #!/bin/bash
-# How long `ls -l` takes on a slow store, by the number of requests that the store serves at once, and what helps.
+# Measures `ls -l` on a store with high latency, by the number of requests that the store serves at
+# once, and how much faster the alternatives are.
 #
 #   measure/slow-store.sh [FILES]        as root; some 7 minutes for 20,000 files on a quiet machine
 #
-# A store (pando mount --delay) that needs 500 us for a name and 500 us for its attributes, whoever asks and however.
-# Rows: depth 1, 8, 32, unlimited. Columns: a naive server (no READDIRPLUS) and
+# The store (pando mount --delay) needs 500 us for a look-up and 500 us for attributes, for every
+# kind of request. Rows: depth 1, 8, 32, unlimited. Columns: a naive server (no READDIRPLUS) and
 #   plain   ls -l
 #   warm    pando warm, and ls -l after it: both together
 #   boost   pando boost -- ls -l
 #   ls      pando ls -l
 #   plus    a server with READDIRPLUS, and ls -l
-# Each starts with the kernel's caches dropped. Seconds of one run each (in brackets: times as fast as plain), and the
-# greatest number of items that the store served at once. PANDO is the command, DELAY_US the delays. With LINKS=1 they are
-# symbolic links, and to read where one leads takes as long again.
+# Each starts with the kernel's caches dropped. Figures are the seconds of one run, with the
+# speed-up over plain in parentheses. The last column is the largest number of items that the store
+# served at once. PANDO is the command to measure, DELAY_US the delay. With LINKS=1 the files are
+# symbolic links, and reading a link takes the same delay again.
 set -u -o pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
@@ -27,8 +29,8 @@ fail() {
     exit 1
 }
 
-[[ $files =~ ^[1-9][0-9]*$ ]] || fail "FILES is a number, as in 20000"
-[ -w $drop ] || fail "needs root, and a $drop that can be written"
+[[ $files =~ ^[1-9][0-9]*$ ]] || fail "FILES must be a number, for example 20000"
+[ -w $drop ] || fail "needs root, and a writable $drop"
 command -v getfattr >/dev/null || fail "needs getfattr (apt install attr)"
 [ -x "$pando" ] || cargo build --locked --release || fail "cannot build $pando"
 pando=$(readlink -f "$pando")
@@ -37,7 +39,7 @@ work=$(mktemp -d)
 grove=$work/grove
 server=
 leave() {
-    trap '' PIPE # Who read what is printed may have gone.
+    trap '' PIPE # The reader of the output may have exited.
     [ -n "$server" ] && "$pando" umount "$grove" 2>/dev/null
     umount -l "$grove" 2>/dev/null
     rm -rf "$work"
@@ -45,19 +47,20 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
-# Mounts with these options, makes the files, and has the kernel forget them.
+# Mounts with these options, and makes the files.
 start() {
     rm -f "$work/ready"
     "$pando" mount "$@" "$grove" >"$work/ready" 2>&1 &
     server=$!
-    # The first line says that it is there; if it fails it ends.
+    # The first line says that it is mounted. If the mount fails, the command exits.
     until [ -s "$work/ready" ]; do
         kill -0 $server 2>/dev/null || fail "not mounted: $(cat "$work/ready")"
         read -r -t 0.02 _ < <(:) || true
     done
     grep -q 'pando umount' "$work/ready" || fail "not mounted: $(cat "$work/ready")"
     mkdir "$grove/d"
-    # Each name is looked up before it is made: one at a time, so that what is served at once is the measured commands' doing.
+    # Each name is looked up before it is made, one at a time, so that the largest number served at
+    # once is that of the measured commands.
     (cd "$grove/d" && for ((n = 1; n <= files; n++)); do printf -v name 'file%06d' "$n" && make "$name" || exit; done) ||
         fail "cannot make the files"
 }
@@ -72,12 +75,12 @@ stop() {
     server=
 }
 
-# How many items the store has served at once, at most, since it was mounted.
+# The largest number of items that the store has served at once since it was mounted.
 served() {
     getfattr --absolute-names --only-values -n system.pandofs.requests "$grove" | sed 's/.*"in_flight_max": \([0-9]*\).*/\1/'
 }
 
-# Seconds of a command from cold; what it prints must have a line for each file.
+# Seconds of a command with cold caches. It must print at least one line for each file.
 timed() {
     local begin end lines
     echo 2 >$drop
@@ -93,7 +96,7 @@ warm_and_ls() {
     "$pando" warm --quiet "$grove/d" && ls -l "$grove/d"
 }
 
-# Seconds, and the factor over plain.
+# Seconds, and the speed-up over plain.
 cell() {
     awk -v seconds="$1" -v plain="$2" 'BEGIN { printf "%.2f (%.1fx)", seconds, plain / seconds }'
 }
@@ -102,12 +105,12 @@ has() {
     "$pando" help "$1" >/dev/null 2>&1
 }
 
-# An item's cost is the same alone and in a batch: a name and its attributes.
+# An item costs the same alone and in a batch: a look-up and its attributes.
 delays="lookup=${delay_us}us,getattr=${delay_us}us${links:+,readlink=${delay_us}us}"
 
 echo "$files ${links:+links, not }files, $delays; $(uname -sr), $(nproc) cores, $("$pando" --version), $(ls --version | head -1)"
 echo
-echo "| depth | naive, \`ls -l\` | \`pando warm\`, \`ls -l\` | \`pando boost -- ls -l\` | \`pando ls -l\` | READDIRPLUS, \`ls -l\` | at once, naive / plus |"
+echo "| depth | naive, \`ls -l\` | \`pando warm\`, \`ls -l\` | \`pando boost -- ls -l\` | \`pando ls -l\` | READDIRPLUS, \`ls -l\` | items at once, naive / plus |"
 echo "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
 for depth in 1 8 32 unlimited; do
     limit=()

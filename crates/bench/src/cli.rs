@@ -1,32 +1,40 @@
-//! `pando bench`: what was asked for.
+//! `pando bench`: the command line and the dispatch of its subcommands.
 
+mod help;
+mod options;
 mod short;
 
 use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
-    sync::LazyLock,
     time::Duration,
 };
 
 use clap::{Args, Subcommand};
-use pando_console::args::{number, seconds};
+use pando_console::args::number;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::short::Short;
+use self::{
+    help::{COMPARE_HELP, FOOTPRINT_HELP, MKTREE_HELP, OTHERS, REPORT_HELP, RUN_HELP, SEEDS_HELP},
+    options::How,
+    short::Short,
+};
 use crate::{
-    child, conflicts, cost,
-    failure::{Failure, While, say},
-    footprint,
-    halt::Halt,
-    output::Output,
-    page, processes,
+    base::{
+        cancel::Cancel,
+        child,
+        failure::{During, Failure, print_error},
+        output::Output,
+    },
+    command::{conflicts, cost, footprint, page, seeds},
     report::{self, Run},
-    runner::{self, Plan},
-    seeds,
-    target::{TARGETS, TargetSpec},
-    workload::{Named, WorkloadSpec, describe, parse_all, tree},
+    run::{
+        processes,
+        schedule::{self, Plan},
+    },
+    target::TargetSpec,
+    workload::{Named, WorkloadSpec, parse_all, tree},
 };
 
 /// Measure metadata workloads on several targets, side by side in one run.
@@ -40,188 +48,84 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure workloads on targets (--help lists both)
-    #[command(long_about = "Measure workloads on targets (both are listed below)", after_long_help = RUN_HELP.as_str())]
+    #[command(long_about = "Measure workloads on targets (both are listed below)",
+              after_long_help = RUN_HELP.as_str())]
     Run(RunArgs),
     #[command(flatten)]
     Short(Short),
-    /// What changed between two reports, beyond the noise
+    /// Compare two reports and name the changes beyond the noise
     ///
-    /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
-    /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other. Of fewer than
-    /// four repeats nothing is said.
+    /// Reports are the files that `pando bench run --json` writes. Measurements with the same
+    /// workload, target and number of threads are compared. A rate has changed if all repeats of
+    /// one run lie above all repeats of the other. With fewer than four repeats, no change is
+    /// reported.
     #[command(after_long_help = COMPARE_HELP)]
     Compare(CompareArgs),
-    /// Measure the five results, and draw them on one page
+    /// Measure the five published results and draw them on one page
     ///
-    /// Published before and after, the same here with the locks of old kernels and without, and the kernel's tmpfs
-    /// beside it: throughput over threads, context switches, bytes per file, a table under each plot. The page is
-    /// DIR/index.html, needs no script, and lies beside its figures (JSON) and plots (SVG).
+    /// The page shows each result as published (before and after), as measured here with the locks
+    /// of old kernels and without them, and on the kernel's tmpfs. It has throughput over threads,
+    /// context switches and bytes per file, with a table under each plot. The page is
+    /// DIR/index.html. It needs no script. Its figures (JSON) and plots (SVG) are in the same
+    /// directory.
     #[command(after_long_help = REPORT_HELP)]
     Report(page::ReportArgs),
-    /// Bytes of memory per empty file, per empty directory, per cached inode
+    /// Measure bytes of memory per empty file, empty directory and cached inode
     ///
-    /// For targets in process: the growth of this program's resident memory, measured in a fresh process each time.
-    /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.
+    /// In-process targets: the growth of this program's resident memory, measured in a fresh
+    /// process each time. dir=PATH: the growth of the kernel's memory. This is meant for tmpfs, and
+    /// exact only for root, who can read /proc/slabinfo.
     #[command(after_long_help = FOOTPRINT_HELP.as_str())]
     Footprint(FootprintArgs),
-    /// The five published measurements again, with their own parameters
+    /// Repeat the five published measurements with their own parameters
     ///
-    /// Each is done once, with the number of workers and iterations that were published; real, user and system time and
-    /// context switches stand beside the published times. What cannot be run again is listed with the reason. Takes
-    /// minutes; give a directory on tmpfs, and as root one on ext4 for what needs cold caches.
+    /// Each measurement runs once, with the published number of workers and iterations. The table
+    /// shows real, user and system time and context switches beside the published times.
+    /// Measurements that cannot be repeated are listed with the reason. The command takes minutes.
+    /// Give it a directory on tmpfs and, as root, one on ext4 for the measurements that need cold
+    /// caches.
     #[command(after_long_help = SEEDS_HELP.as_str())]
     Seeds(SeedsArgs),
     /// Make a directory of many files with extended attributes
     ///
-    /// The same seed gives the same files: names of 4 to 40 letters and a number, each file with up to MAXXATTRS
-    /// extended attributes (user.*) of up to 64 bytes.
+    /// The same seed gives the same files: names of 4 to 40 letters and a number, each file with up
+    /// to MAXXATTRS extended attributes (user.*) of up to 64 bytes.
     #[command(after_long_help = MKTREE_HELP)]
     Mktree(MktreeArgs),
-    /// Which cache lines do two operations that commute fight for? (needs no second core to see)
+    /// Find the cache lines for which two commuting operations compete (nothing is timed)
     Conflicts(conflicts::ConflictsArgs),
-    /// How many instructions does an operation take? (the same number in each run)
+    /// Count the instructions of each operation (the same number in every run)
     Cost(cost::CostArgs),
 }
 
-const OTHERS: &str = "\
-Every other workload is a command, too, as in `pando bench dpath mem`: `pando bench run --help` lists them.";
-
-static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{}
-{TARGETS}
-
-Each target is measured in turn with each number of threads, again and again, so that a machine that \
-drifts drifts for all; ratios are formed repeat by repeat. Rates depend on what else the machine does; CPU ns/op (user and \
-system time of the workers, not that of a FUSE server) depends on it far less. What a target cannot \
-do is n/a.
-
-Examples:
-  pando bench run crunl rndrename --target mem --target dir=/dev/shm/bench
-      in process beside the kernel's tmpfs
-  pando bench run stat --target mem --target mem
-      how much two equal things differ here
-  pando bench run statwalk:dirs=100 --target dir=/mnt/ext4/new --threads 1,2,4
-      with settings
-  pando bench crunl mem dir=/dev/shm/bench
-      the first, of one workload, in short
-
-{EXIT_CODES}",
-        describe()
-    )
-});
-
-static SHORT_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!("Short for `pando bench run` of this one workload; see there for all of them.\n\n{TARGETS}\n\n{EXIT_CODES}")
-});
-
-static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{TARGETS}
-
-Example:
-  pando bench footprint mem dir=/dev/shm/bench
-
-{EXIT_CODES}"
-    )
-});
-
-static SEEDS_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{TARGETS}
-
-Example:
-  pando bench seeds mem dir=/dev/shm/bench dir=/mnt/ext4/bench
-
-{EXIT_CODES}"
-    )
-});
-
-const REPORT_HELP: &str = "\
-The matrix of conflicts needs valgrind (Debian: apt install valgrind) and two cores; the page says so \
-where it is missing. With --quick it is made under one hash key, otherwise under three.
-
-Example:
-  pando bench report --quick --out report    two minutes; see report/index.html
-
-Exit codes: 0 measured and drawn, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
-
-const COMPARE_HELP: &str = "\
-Exit codes: 0 compared, 1 a report cannot be read, 2 one is no report, or nothing was measured in both.";
-
-const MKTREE_HELP: &str = "\
-Exit codes: 0 made, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
-What was made is removed again if it fails.";
-
-const EXIT_CODES: &str = "\
-Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
-What was made is removed, also after Ctrl-C; what a killed run left, by the next run in the same \
-directory.";
-
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// What is done, as NAME or NAME:KEY=VALUE,...
+    /// The workloads, as NAME or NAME:KEY=VALUE,...
     #[arg(value_name = "WORKLOAD", required = true)]
     workloads: Vec<Named>,
-    /// To whom; the first is what ratios refer to
+    /// The targets; ratios refer to the first one
     #[arg(long = "target", short = 't', value_name = "TARGET", default_value = "mem")]
     targets: Vec<TargetSpec>,
     #[command(flatten)]
     how: How,
 }
 
-/// How to measure, whatever it is.
-#[derive(Debug, Args)]
-struct How {
-    /// Numbers of threads: in each repeat every target is measured with each
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2",
-          value_parser = number(1_usize..=1024), allow_negative_numbers = true)]
-    threads: Vec<usize>,
-    /// Length of one measurement
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
-    seconds: Duration,
-    /// What runs before each measurement, uncounted
-    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds, allow_negative_numbers = true)]
-    warmup: Duration,
-    /// Measurements of each target with each number of threads; the targets take turns
-    #[arg(long, value_name = "R", default_value = "5",
-          value_parser = number(1_u32..=1000), allow_negative_numbers = true)]
-    repeat: u32,
-    /// Where names and orders come from, to do the same again; without it, another each time
-    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
-    seed: Option<u64>,
-    /// Take the time of each step: percentiles 50 and 99
-    ///
-    /// The clock is read once in each step, which slows fast targets down.
-    #[arg(long)]
-    latency: bool,
-    /// Processes instead of threads, as the measurements of 2005 and 2009 had them (dir= only)
-    #[arg(long)]
-    processes: bool,
-    /// Also write the results to this file, as JSON
-    ///
-    /// An array with one object for each workload, target and number of threads; docs/bench.md describes it. Its
-    /// version is 1; fields may be added.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
 #[derive(Debug, Args)]
 struct CompareArgs {
-    /// The report of the run before
+    /// The report of the first run
     #[arg(value_name = "A.json")]
     before: PathBuf,
-    /// The report of the run after
+    /// The report of the second run
     #[arg(value_name = "B.json")]
     after: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct FootprintArgs {
-    /// What to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem", long_help = "What to measure (listed below)")]
+    /// The targets to measure (--help lists them)
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets (listed below)")]
     targets: Vec<TargetSpec>,
-    /// How many files, and then how many directories, in one directory
+    /// Number of files, and then of directories, in one directory
     #[arg(long, value_name = "N", default_value = "1000000",
           value_parser = number(1000_u64..=100_000_000), allow_negative_numbers = true)]
     count: u64,
@@ -229,10 +133,10 @@ struct FootprintArgs {
 
 #[derive(Debug, Args)]
 struct SeedsArgs {
-    /// What to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem", long_help = "What to measure (listed below)")]
+    /// The targets to measure (--help lists them)
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets (listed below)")]
     targets: Vec<TargetSpec>,
-    /// Do only one in so many iterations, with one in so many files
+    /// Divide the numbers of iterations and files by N
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = number(1_u64..=1_000_000), allow_negative_numbers = true)]
     scale: u64,
@@ -240,32 +144,35 @@ struct SeedsArgs {
 
 #[derive(Debug, Args)]
 struct MktreeArgs {
-    /// The directory: empty, or not there yet
+    /// The directory to make; it must be empty or not exist
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Where names and attributes come from
+    /// Seed of names and attributes
     #[arg(value_name = "SEED", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
     seed: u64,
-    /// How many files
-    #[arg(value_name = "FILES", value_parser = number(0..=100_000_000_u64), allow_negative_numbers = true)]
+    /// Number of files
+    #[arg(value_name = "FILES", value_parser = number(0..=100_000_000_u64),
+          allow_negative_numbers = true)]
     files: u64,
-    /// The most extended attributes that a file has
-    #[arg(value_name = "MAXXATTRS", value_parser = number(0..=1000_u64), allow_negative_numbers = true)]
+    /// Largest number of extended attributes of a file
+    #[arg(value_name = "MAXXATTRS", value_parser = number(0..=1000_u64),
+          allow_negative_numbers = true)]
     max_xattrs: u64,
 }
 
 /// The signals that end a run early.
 pub const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// Does what was asked for. The exit code is 0; 1 if an operation failed; 2 if the request cannot be met; 130 after
-/// one of `signals`, when everything that was made has been removed: [`SIGNALS`], but for those that whoever started the
-/// process has set to be ignored.
+/// Runs the requested command. The exit code is 0 on success, 1 if an operation failed, and 2 if
+/// the request cannot be met. It is 130 after one of `signals`, once every file that the run made
+/// has been removed. `signals` are [`SIGNALS`] without those that the parent process has set to be
+/// ignored.
 #[must_use]
 pub fn run(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> ExitCode {
     match dispatch(args, signals) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(format_args!("pando bench: {failure}"));
+            print_error(format_args!("pando bench: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -275,43 +182,51 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     if let Some(served) = processes::serve() {
         return served;
     }
-    let halt = Halt::default();
-    halt.on(signals)?;
-    let done = carry_out(args.command, &halt);
+    let cancel = Cancel::default();
+    cancel.on(signals)?;
+    let done = execute(args.command, &cancel);
     if let Err(Failure::Io(_, error)) = &done {
-        // Ctrl-C goes to all processes of a terminal, and may have ended one of ours before we heard of it: then we shall,
-        // once the thread that listens has its turn.
+        // The terminal sends Ctrl-C to all of its processes. It may have ended a child of ours
+        // before this process handled its own signal. In that case our signal arrives once the
+        // listening thread is scheduled.
         const LATE: Duration = Duration::from_millis(20);
         const PATIENCE: Duration = Duration::from_secs(5);
         let by_signal = child::ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
-        halt.wait(if by_signal { PATIENCE } else { LATE })?;
+        cancel.wait(if by_signal { PATIENCE } else { LATE })?;
     }
     done
 }
 
-fn carry_out(command: Command, halt: &Halt) -> Result<(), Failure> {
+fn execute(command: Command, cancel: &Cancel) -> Result<(), Failure> {
     match command {
-        Command::Run(RunArgs { workloads, targets, how }) => side_by_side(&parse_all(&workloads), &targets, &how, halt),
-        Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, halt),
+        Command::Run(RunArgs { workloads, targets, how }) => {
+            run_workloads(&parse_all(&workloads), &targets, &how, cancel)
+        }
+        Command::Short(Short { workloads, targets, how }) => run_workloads(&workloads, &targets, &how, cancel),
         Command::Compare(CompareArgs { before, after }) => {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
-        Command::Report(how) => tell(page::run(&how, halt)?),
-        Command::Footprint(FootprintArgs { targets, count }) => tell(footprint::run(&targets, count, halt)?),
-        Command::Conflicts(how) => tell(conflicts::run(&how, halt)?),
-        Command::Cost(how) => tell(cost::run(&how, halt)?),
-        Command::Seeds(SeedsArgs { targets, scale }) => tell(seeds::run(&targets, scale, halt)?),
+        Command::Report(how) => print_outcome(page::run(&how, cancel)?),
+        Command::Footprint(FootprintArgs { targets, count }) => print_outcome(footprint::run(&targets, count, cancel)?),
+        Command::Conflicts(how) => print_outcome(conflicts::run(&how, cancel)?),
+        Command::Cost(how) => print_outcome(cost::run(&how, cancel)?),
+        Command::Seeds(SeedsArgs { targets, scale }) => print_outcome(seeds::run(&targets, scale, cancel)?),
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
-            let xattrs = tree::mktree(&dir, seed, files, max_xattrs, halt)?;
+            let xattrs = tree::mktree(&dir, seed, files, max_xattrs, cancel)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))
         }
     }
 }
 
-fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, halt: &Halt) -> Result<(), Failure> {
+fn run_workloads(
+    workloads: &[WorkloadSpec],
+    targets: &[TargetSpec],
+    how: &How,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
     let begun = Run::begin(how.seed.unwrap_or_else(|| fastrand::u64(..)));
     let plan = Plan {
-        threads: runner::each_once(how.threads.iter().copied()),
+        threads: schedule::without_duplicates(how.threads.iter().copied()),
         time: how.seconds,
         warm_up: how.warmup,
         repeat: how.repeat,
@@ -320,11 +235,12 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
         processes: how.processes,
     };
     let json = how.json.as_deref().map(Output::open).transpose()?;
-    let bar = runner::progress(workloads.len() * plan.measurements(targets.len()));
+    let bar = schedule::progress(workloads.len() * plan.measurements(targets.len()));
     let mut rows = Vec::new();
-    // Written after each workload, and printed whatever comes after: a long run that ends early has not been for nothing.
+    // The report is written after each workload, and the table is printed whatever the outcome: a
+    // long run that ends early keeps its results.
     let outcome = workloads.iter().try_for_each(|workload| {
-        let (results, cleaned_up) = runner::run(workload, targets, &plan, &bar, halt)?;
+        let (results, cleaned_up) = schedule::run(workload, targets, &plan, &bar, cancel)?;
         rows.extend(report::rows(&results));
         let kept = json.as_ref().filter(|json| json.is_regular());
         kept.map_or(Ok(()), |json| report::json::write(&rows, begun, json)).and(cleaned_up)
@@ -344,13 +260,13 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
     Ok(())
 }
 
-/// Prints what there is to tell, whatever the outcome.
-fn tell((text, outcome): (String, Result<(), Failure>)) -> Result<(), Failure> {
+/// Prints the text, then returns the outcome.
+fn print_outcome((text, outcome): (String, Result<(), Failure>)) -> Result<(), Failure> {
     print(&text)?;
     outcome
 }
 
-/// To standard output; a reader that went away is no error.
+/// Prints to standard output. A reader that has closed the pipe is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -377,16 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Whole::command().debug_assert();
     }
 
     #[test]
-    fn the_help_says_what_a_command_does() {
+    fn help_describes_commands() {
         let mut whole = Whole::command();
         let help = whole.render_help().to_string();
         assert!(help.contains("create + close + unlink") && help.contains("stat by path"), "{help}");
-        // The others are in the help of `run`.
+        // The help of `run` lists the others.
         assert!(!help.contains("rndrename"), "{help}");
         let run = whole.find_subcommand_mut("run").expect("a subcommand").render_long_help().to_string();
         assert!(run.contains("rndrename") && run.contains("dir=PATH") && run.contains("Min et al."), "{run}");
@@ -417,11 +333,11 @@ mod tests {
             ("bench conflicts --keys 0", "not a number from 1 to "),
             ("bench mktree /x x 1 2", "not a number from 0 to "),
             ("bench mktree /x 1 -5 2", "not a number from 0 to 100000000"),
-            ("bench stat --set files=0", "'--set <KEY=VALUE>': files is a number from 1 to"),
+            ("bench stat --set files=0", "'--set <KEY=VALUE>': files must be a number from 1 to"),
             ("bench stat tmpfs", "dir=PATH"),
             ("bench footprint dir=/x --count 1", "1000"),
             ("bench run", "WORKLOAD"),
-            ("bench run crunl:files=7", "no settings"),
+            ("bench run crunl:files=7", "only setting"),
             ("bench run nothing", "rndrename"),
             ("bench lsl --set level=4", "from 0 to 3"),
             ("bench nothing", "unrecognized"),

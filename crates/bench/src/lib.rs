@@ -1,62 +1,54 @@
-//! The instrument of pandofs: the field's metadata workloads, for any target, side by side in one run.
+//! `pando bench`: metadata workloads of the literature, on several targets side by side in one run.
+//!
+//! A folder is a floor. Imports point down, from the top of this list:
 //!
 //! ```text
-//!   cli        what was asked for
-//!   runner     turns: for each repeat every target once
-//!   crew       one measurement: workers that start together and stop together
-//!   processes  the same with workers that are processes
-//!   work       one worker's way through it: timed, or in rounds; `gate` is where they wait for each other
-//!   workload/  what a worker does, over and over; `registry` lists all, with their sources
-//!   target/    whom it is done to: pandofs in process, a directory of the kernel's, other crates, bare maps
-//!   measure    CPU time, context switches, latency, memory; minimum, median, maximum
-//!   locks      locks that the library took and waited for
-//!   report/    the table, the JSON, and what changed between two of them
-//!   output     files that results go to
-//!   seeds      the published measurements again
-//!   page/      the five results on one page, with plots
-//!   conflicts/ which cache lines operations would fight for, traced without a second core
-//!   cost/      instructions of an operation
-//!   lackey/    every memory access of a piece of work, by valgrind
-//!   child      this program again, in a process of its own
-//!   footprint  bytes per empty file, per empty directory and per cached inode
+//!   cli        the command line, and the subcommand `run`
+//!   command/   the other subcommands
+//!     page/      the five published results on one HTML page, with plots
+//!     seeds      the published measurements with their own parameters
+//!     footprint  bytes per empty file, per empty directory and per cached inode
+//!     conflicts/ cache lines for which two operations compete, found without timing
+//!     cost/      instructions of an operation
+//!   report/    the table, the JSON, and the comparison of two reports
+//!   run/       measurements
+//!     schedule   their order: in each repeat, every target once
+//!     pool       one measurement with threads that start together and stop together
+//!     processes  the same with processes
+//!     worker     the loop of one worker: timed, or in rounds
+//!   workload/  the operations that a worker repeats; `registry` lists all, with their sources
+//!   target/    the targets: pandofs in process, a directory of the kernel, other crates, bare maps
+//!   lackey/    traces of every memory access of a piece of work, by valgrind
+//!   base/      readings of the system (CPU time, context switches, latency, memory, locks),
+//!              barriers, cancellation, child processes, errors, output files
 //! ```
 //!
-//! What makes the numbers comparable, in the order in which benchmarks usually go wrong:
+//! These are the usual sources of error in benchmarks, and the measures against them:
 //!
-//! 1. *Machines drift.* Targets take turns within one run, and ratios are formed within one repeat, not between averages.
-//! 2. *Machines are shared.* Beside operations per second stands the CPU time per operation, which other people's
-//!    work disturbs far less; a spread of more than a fifth is called noise in the table and never averaged away.
-//! 3. *Names are lucky.* Every repeat draws its names anew (the same for all targets), so that no stripe and no bucket
-//!    flatters one of them.
-//! 4. *The loop costs.* Names and paths are made before the clock starts; what remains of the loop is measured against
-//!    a target that does nothing, and printed.
-//! 5. *Counters share lines.* A thread counts in a register and is asked once at the end.
+//! 1. *The speed of a machine drifts.* Targets alternate within one run. Ratios are computed within
+//!    one repeat, not between averages.
+//! 2. *Machines are shared.* The CPU time per operation is reported beside operations per second,
+//!    as other programs disturb it far less. A spread of more than a fifth is marked as noise in
+//!    the table, and never averaged away.
+//! 3. *Names can be lucky.* Every repeat draws new names (the same for all targets), so that no
+//!    stripe and no hash bucket favours one target.
+//! 4. *The loop has a cost.* Names and paths are made before the clock starts. The rest of the
+//!    loop's cost is measured with a target that does nothing, and printed.
+//! 5. *Counters share cache lines.* A thread counts in a register, and its count is read once at
+//!    the end.
 //!
-//! CPU time is that of the workers, user and system. For a FUSE mount that leaves the server's out.
+//! CPU time is the user and system time of the workers. It does not include the server of a FUSE
+//! mount.
 // One module, `lackey::sys`, makes a raw call and says why that is sound.
 #![deny(unsafe_code)]
 
-mod child;
+mod base;
 pub mod cli;
-mod conflicts;
-mod cost;
-mod crew;
-mod failure;
-mod footprint;
-mod gate;
-mod halt;
+mod command;
 mod lackey;
-mod locks;
-mod measure;
-mod output;
-mod page;
-mod path;
-mod processes;
 mod report;
-mod runner;
-mod seeds;
+mod run;
 mod target;
-mod work;
 mod workload;
 
-pub use failure::Failure;
+pub use base::failure::Failure;

@@ -104,7 +104,7 @@ fn the_page_opens_with_every_plot() {
         let table = dom.find("<table id=\"offenders\">").map(|at| &dom[at..]).expect("the offenders");
         let table = &table[..table.find("</table>").expect("it ends")];
         let cells = table.split("<tr>").nth(2).map_or(0, |row| row.matches("<td>").count());
-        assert!(cells == 5 || dom.contains("No offender."), "{table}");
+        assert!(cells == 5 || dom.contains("No offenders."), "{table}");
         assert!(dom.contains("under one hash key"), "quick: one key");
     } else {
         assert!(dom.contains("pando bench conflicts --svg"), "the page does not say how to get the matrix");

@@ -1,14 +1,14 @@
-//! `pando bench WORKLOAD TARGET...`: the short form of `run`, a subcommand for each workload.
+//! `pando bench WORKLOAD TARGET...`: the short form of `run`, with one subcommand per workload.
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, error::ErrorKind};
 
-use super::{How, SHORT_HELP};
+use super::{help::SHORT_HELP, options::How};
 use crate::{
     target::TargetSpec,
     workload::{Named, WorkloadSpec, parse_all, shown},
 };
 
-/// One workload (or a group of them) on some targets.
+/// One workload, or a group of workloads, on some targets.
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) workloads: Vec<WorkloadSpec>,
@@ -18,11 +18,11 @@ pub(super) struct Short {
 
 #[derive(Debug, Args)]
 struct ShortArgs {
-    /// What to measure; the first is what ratios refer to (--help lists them)
+    /// The targets to measure (--help lists them); ratios refer to the first one
     #[arg(
         value_name = "TARGET",
         default_value = "mem",
-        long_help = "What to measure; the first is what ratios refer to (listed below)"
+        long_help = "The targets to measure (listed below); ratios refer to the first one"
     )]
     targets: Vec<TargetSpec>,
     /// A setting of the workload (`pando bench run --help` lists them)
@@ -32,7 +32,7 @@ struct ShortArgs {
     how: How,
 }
 
-/// Those that the short help shows; the others are in the help of `run`.
+/// The workloads that the short help shows. The help of `run` lists the others.
 const SHOWN: [&str; 2] = ["crunl", "stat"];
 
 impl Subcommand for Short {

@@ -1,14 +1,14 @@
-//! What an instruction of x86-64 is, from its bytes: no more than one question needs.
+//! Decodes as much of an x86-64 instruction as is needed to recognise atomic read-modify-writes.
 
-/// Prefixes that may come before others: segments, sizes of operands and addresses, repetitions.
+/// Prefixes that may precede others: segments, sizes of operands and addresses, repetitions.
 const OTHER_PREFIXES: [u8; 10] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3];
 const LOCK: u8 = 0xf0;
-/// Exchanges, which lock if one side is in memory.
+/// Exchange instructions. They are atomic if one operand is in memory.
 const XCHG: [u8; 2] = [0x86, 0x87];
 
-/// Whether the instruction reads and writes memory as one, and waits for all that was written before: some 20 cycles, and
-/// many more if the line is another core's.
-pub(super) fn is_locked(bytes: &[u8]) -> bool {
+/// Whether the instruction is an atomic read-modify-write. It also waits for all earlier writes.
+/// That takes some 20 cycles, and many more if another core has the line.
+pub(super) fn is_atomic_rmw(bytes: &[u8]) -> bool {
     let mut rest = bytes.iter().copied().skip_while(|byte| OTHER_PREFIXES.contains(byte));
     let is_rex = |byte: &u8| (0x40..0x50).contains(byte);
     match rest.next() {
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_locks_is_told_from_what_does_not() {
+    fn atomic_read_modify_writes_are_recognised() {
         let locked: [&[u8]; 5] = [
             &[0xf0, 0x48, 0x0f, 0xb1, 0x0a],             // lock cmpxchg %rcx,(%rdx)
             &[0x66, 0xf0, 0x0f, 0xc1, 0x07],             // lock xadd %ax,(%rdi)
@@ -43,7 +43,7 @@ mod tests {
             &[0xf3, 0x0f, 0x1e, 0xfa],       // endbr64
             &[],
         ];
-        assert!(locked.into_iter().all(is_locked));
-        assert!(!others.into_iter().any(is_locked));
+        assert!(locked.into_iter().all(is_atomic_rmw));
+        assert!(!others.into_iter().any(is_atomic_rmw));
     }
 }

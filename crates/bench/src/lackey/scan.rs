@@ -1,4 +1,4 @@
-//! The text that lackey writes: a line for each instruction and for each access to memory.
+//! Parses the output of lackey: a line for each instruction and for each memory access.
 
 use std::{
     fs::File,
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// An access to memory.
+/// A memory access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub address: u64,
@@ -18,25 +18,25 @@ pub(crate) struct Access {
 /// A line of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The instruction at this address runs; the accesses that follow are its own.
+    /// The instruction at this address runs. The accesses that follow belong to it.
     Instruction(u64),
-    /// It reads, writes, or both.
+    /// The instruction reads, writes, or both.
     Access(Access),
 }
 
-/// So many lines are read between two questions whether to go on: some milliseconds.
+/// Number of lines between two checks for cancellation: some milliseconds.
 const LINES: u32 = 1 << 16;
 
-/// Shows `each` event between the first two writes to `mark`, the instructions that write it left out; as long as it is to
-/// `go_on`.
-pub(super) fn scan(path: &Path, mark: u64, go_on: &dyn Fn() -> bool, mut each: impl FnMut(Event)) -> io::Result<()> {
+/// Calls `each` for the events between the first two writes to `mark`, without the instructions
+/// that write it. Ends early if `keep_on` returns false.
+pub(super) fn scan(path: &Path, mark: u64, keep_on: &dyn Fn() -> bool, mut each: impl FnMut(Event)) -> io::Result<()> {
     let mut number = 0_u32;
     let mut lines = BufReader::with_capacity(1 << 16, File::open(path)?);
     let (mut line, mut marks) = (Vec::new(), 0);
-    // An instruction is shown once it is known that it does not write the mark.
+    // An instruction is passed on only after the next line shows that it does not write the mark.
     let mut held = None;
     while lines.read_until(b'\n', &mut line)? > 0 {
-        if number.is_multiple_of(LINES) && !go_on() {
+        if number.is_multiple_of(LINES) && !keep_on() {
             return Err(io::ErrorKind::Interrupted.into());
         }
         number = number.wrapping_add(1);
@@ -62,10 +62,10 @@ pub(super) fn scan(path: &Path, mark: u64, go_on: &dyn Fn() -> bool, mut each: i
             Event::Access(_) => each(event),
         }
     }
-    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends before the work does"))
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the trace ends before the work does"))
 }
 
-/// One line; none for what valgrind says besides.
+/// Parses one line; none for other messages of valgrind.
 fn parse(line: &[u8]) -> Option<Event> {
     let (kind, rest) = line.split_at_checked(3)?;
     let rest = std::str::from_utf8(rest).ok()?.trim_end();
@@ -110,7 +110,7 @@ I  04000010,3
     }
 
     #[test]
-    fn what_is_between_the_marks_is_shown_and_the_marks_are_not() {
+    fn events_between_the_marks_are_passed_on_without_the_marks() {
         let access = |address, bytes, reads, writes| Event::Access(Access { address, bytes, reads, writes });
         let expected = [
             Event::Instruction(0x0400_0006),
@@ -122,20 +122,20 @@ I  04000010,3
     }
 
     #[test]
-    fn a_long_trace_is_not_read_to_its_end_for_nobody() {
+    fn cancellation_ends_the_scan_of_a_long_trace() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("1");
         std::fs::write(&path, format!(" S 00002000,8\n{}", "I  04000000,3\n".repeat(3 * LINES as usize)))
             .expect("writing");
         let (asked, mut seen) = (std::cell::Cell::new(0), 0);
-        let go_on = || asked.replace(asked.get() + 1) < 2;
-        let error = scan(&path, 0x2000, &go_on, |_| seen += 1).expect_err("it was not to go on");
+        let keep_on = || asked.replace(asked.get() + 1) < 2;
+        let error = scan(&path, 0x2000, &keep_on, |_| seen += 1).expect_err("it was cancelled");
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert!(asked.get() == 3 && seen < 2 * LINES, "{seen} after {} questions", asked.get());
     }
 
     #[test]
-    fn a_mark_that_is_missing_is_an_error() {
+    fn missing_mark_is_an_error() {
         assert_eq!(events(0x1000).expect_err("one mark").kind(), io::ErrorKind::UnexpectedEof);
     }
 }

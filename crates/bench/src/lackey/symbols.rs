@@ -1,4 +1,4 @@
-//! What stands at an address: functions, source lines, static variables, entries of the C library.
+//! Resolves addresses to functions, source lines, static variables and functions of the C library.
 
 use std::{cell::RefCell, collections::HashMap, fs, ops::Range};
 
@@ -7,15 +7,16 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, Sy
 
 use super::instruction;
 
-/// Functions that give out memory and take it back.
+/// Functions that allocate or free memory.
 const ALLOCATOR: [&str; 9] =
     ["malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign", "cfree", "reallocarray"];
 
-/// A function that an instruction belongs to; one that was inlined comes before that which it was inlined in.
+/// A function that an instruction belongs to. An inlined function precedes the function that it was
+/// inlined into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub function: String,
-    /// File and line, where the program was built to know.
+    /// File and line, if the program has debug information.
     pub source: Option<(String, u32)>,
 }
 
@@ -29,21 +30,21 @@ pub(crate) struct Symbols {
 /// One ELF file.
 struct Module {
     addresses: Range<u64>,
-    /// What an address in the file is less than in the process.
+    /// Address in the process minus address in the file.
     bias: u64,
     is_libc: bool,
     loader: Option<Loader>,
     /// Static variables, by address in the file.
     statics: Vec<(Range<u64>, String)>,
-    /// Where the allocator is entered, by address in the file.
+    /// Entries of the allocator's functions, by address in the file.
     allocator: Vec<u64>,
-    /// Instructions, by address in the file; none of a processor whose instructions are not known here.
+    /// Instructions, by address in the file; empty on architectures that are not decoded.
     code: Vec<(u64, Vec<u8>)>,
     comment: String,
 }
 
 impl Symbols {
-    /// With nothing known.
+    /// No symbols.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self::new("")
@@ -51,7 +52,7 @@ impl Symbols {
 
     /// From the text of `/proc/PID/maps`.
     pub(super) fn new(maps: &str) -> Self {
-        // valgrind's own program is mapped as well, and nothing of it is in a trace.
+        // valgrind's own program is mapped as well, but no trace has an address of it.
         let modules = files(maps).into_iter().filter_map(|(path, addresses)| Module::read(path, addresses)).collect();
         Self { modules, frames: RefCell::default(), locked: RefCell::default() }
     }
@@ -61,7 +62,7 @@ impl Symbols {
         Some((module, address - module.bias))
     }
 
-    /// The functions at an instruction, the innermost first; empty where nothing is known.
+    /// The functions at an instruction, the innermost one first; empty if unknown.
     pub(crate) fn frames(&self, instruction: u64) -> Vec<Frame> {
         let mut known = self.frames.borrow_mut();
         known.entry(instruction).or_insert_with(|| self.look_up(instruction)).clone()
@@ -87,8 +88,8 @@ impl Symbols {
         found
     }
 
-    /// Whether an instruction is known to read and write memory as one.
-    pub(crate) fn is_locked(&self, instruction: u64) -> bool {
+    /// Whether an instruction is an atomic read-modify-write; false if unknown.
+    pub(crate) fn is_atomic_rmw(&self, instruction: u64) -> bool {
         let bytes = || {
             let (module, address) = self.module(instruction)?;
             module.code.iter().find_map(|(start, bytes)| {
@@ -96,16 +97,16 @@ impl Symbols {
                 bytes.get(at..)
             })
         };
-        let look_up = || bytes().is_some_and(instruction::is_locked);
+        let look_up = || bytes().is_some_and(instruction::is_atomic_rmw);
         *self.locked.borrow_mut().entry(instruction).or_insert_with(look_up)
     }
 
-    /// Whether an instruction is the C library's.
+    /// Whether an instruction is in the C library.
     pub(crate) fn is_libc(&self, instruction: u64) -> bool {
         self.module(instruction).is_some_and(|(module, _)| module.is_libc)
     }
 
-    /// Whether the allocator is entered at an instruction.
+    /// Whether an instruction is the entry of an allocator function.
     pub(crate) fn enters_allocator(&self, instruction: u64) -> bool {
         self.module(instruction).is_some_and(|(module, address)| module.allocator.contains(&address))
     }
@@ -116,13 +117,13 @@ impl Symbols {
         module.statics.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| name.as_str())
     }
 
-    /// The compiler that the program was built by, as it left its name there.
+    /// The name of the compiler that built the program.
     pub(crate) fn compiler(&self) -> Option<&str> {
         self.modules.iter().find_map(|module| module.comment.split('\0').find(|text| text.starts_with("rustc version")))
     }
 }
 
-/// The files that are mapped, and from where to where, by the text of `/proc/PID/maps`.
+/// The mapped files and their address ranges, from the text of `/proc/PID/maps`.
 fn files(maps: &str) -> Vec<(&str, Range<u64>)> {
     let mut files: Vec<(&str, Range<u64>)> = Vec::new();
     for (addresses, path) in maps.lines().filter_map(mapped) {
@@ -134,7 +135,8 @@ fn files(maps: &str) -> Vec<(&str, Range<u64>)> {
     files
 }
 
-/// One line: `START-END MODE OFFSET DEVICE INODE  PATH`, where the path is all that is left, spaces too. None if no file is mapped.
+/// Parses one line: `START-END MODE OFFSET DEVICE INODE  PATH`. The path is the rest of the line
+/// and may contain spaces. None if no file is mapped.
 fn mapped(line: &str) -> Option<(Range<u64>, &str)> {
     let (range, mut rest) = line.split_once(' ')?;
     for _ in ["mode", "offset", "device", "inode"] {
@@ -151,10 +153,10 @@ impl Module {
         let data = fs::read(path).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let first = file.segments().map(|segment| segment.address()).min()?;
-        /// Segments begin at pages.
+        /// Segments start at page boundaries.
         const PAGE: u64 = 4096;
         let bias = addresses.start.checked_sub(first & !(PAGE - 1))?;
-        // Variables of zeros come behind what is mapped from the file.
+        // Zero-initialised variables follow the part that is mapped from the file.
         let end = file.segments().map(|segment| segment.address().saturating_add(segment.size())).max()?;
         let addresses = addresses.start..addresses.end.max(bias.saturating_add(end));
         let is_libc =
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_all_that_is_left_of_its_line() {
+    fn path_is_the_rest_of_its_line() {
         let maps = "\
 04000000-04001000 r--p 00000000 fe:01 1234                               /home/a b/two  spaces/pando
 04001000-04005000 r-xp 00001000 fe:01 1234                               /home/a b/two  spaces/pando
@@ -197,5 +199,16 @@ mod tests {
         let expected =
             [("/home/a b/two  spaces/pando", 0x400_0000..0x400_5000), ("/lib/libc.so.6", 0x600_0000..0x600_1000)];
         assert_eq!(files(maps), expected);
+    }
+
+    #[test]
+    fn zero_initialised_static_variable_has_a_name() {
+        // The variable has no bytes in the file.
+        static ZEROS: [std::sync::atomic::AtomicU64; 1 << 16] =
+            [const { std::sync::atomic::AtomicU64::new(0) }; 1 << 16];
+        let symbols = Symbols::new(&std::fs::read_to_string("/proc/self/maps").expect("maps"));
+        let last = std::ptr::from_ref(&ZEROS[ZEROS.len() - 1]).addr() as u64;
+        let name = symbols.static_at(last).expect("a static variable");
+        assert!(name.contains("ZEROS"), "{name}");
     }
 }

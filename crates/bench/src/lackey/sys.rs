@@ -1,4 +1,4 @@
-//! The raw edge: fork.
+//! The system call fork.
 
 #![allow(unsafe_code)]
 
@@ -13,26 +13,27 @@ use nix::{
     unistd::{ForkResult, fork},
 };
 
-use crate::failure::say;
+use crate::base::failure::print_error;
 
-/// Runs `work` in a copy of this process that has this one thread, and that ends with it: nothing that it does, this
-/// process sees. Returns the copy's process id.
+/// Runs `work` in a copy of this process that has only this thread, and exits afterwards. This
+/// process sees none of its effects. Returns the copy's process id.
 ///
-/// To be called while no other thread of the process runs (they wait on a channel, say): what they hold at that
-/// moment, the copy would find held for ever.
+/// To be called while no other thread of the process runs; they may wait on a channel, for example.
+/// A lock that another thread holds at that moment would be held in the copy for ever.
 ///
 /// # Errors
-/// That there could be no copy, or that `work` failed there.
-pub(super) fn in_a_copy(work: impl FnOnce() -> io::Result<()>) -> io::Result<i32> {
-    // SAFETY: the child has this thread only. It calls the allocator, whose locks the C library takes around a fork, and
-    // what the other threads, which wait meanwhile, hold no lock of; and it ends without running anybody's exit handlers.
+/// The process cannot be copied, or `work` failed in the copy.
+pub(super) fn in_forked_copy(work: impl FnOnce() -> io::Result<()>) -> io::Result<i32> {
+    // SAFETY: the child has only this thread. It calls the allocator, whose locks the C library
+    // takes around a fork. It also uses objects whose locks no other thread holds, as these threads
+    // wait. It ends without running exit handlers.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let code = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(Ok(())) => 0,
                 Ok(Err(error)) => {
-                    say(format_args!("in a copy of the process: {error}"));
+                    print_error(format_args!("in a copy of the process: {error}"));
                     1
                 }
                 Err(_) => 101,

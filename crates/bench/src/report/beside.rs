@@ -1,21 +1,22 @@
-//! What threads that disturb leave of the rate.
+//! The part of the workers' rate that remains beside helpers.
 
 use std::{fmt::Write as _, thread};
 
 use super::{Row, table::short};
-use crate::measure::Summary;
+use crate::base::measure::Summary;
 
-/// Below this part of what they were to do, helpers fell behind.
+/// Helpers have fallen behind if they did less than this fraction of the requested rate.
 const BEHIND: f64 = 0.95;
 
-/// Whether they did less than they were asked for.
+/// Whether helpers did less than was requested.
 #[allow(clippy::cast_precision_loss)] // Far below 2^53.
 pub(crate) fn behind(did: Summary, asked: u64) -> bool {
     did.median < BEHIND * asked as f64
 }
 
-/// A line for each measurement beside helpers: what they did, and what the workers kept of their rate without them.
-pub(crate) fn what_is_kept(rows: &[Row]) -> String {
+/// A line for each measurement with helpers: the helpers' rate, and the part of their rate that the
+/// workers keep.
+pub(crate) fn kept_rates(rows: &[Row]) -> String {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut text = String::new();
     for row in rows {
@@ -37,9 +38,9 @@ pub(crate) fn what_is_kept(rows: &[Row]) -> String {
         );
         #[allow(clippy::cast_precision_loss)] // Far below 2^53.
         let _ = match helpers.asked_per_s {
-            Some(asked) if behind(did, asked) => write!(text, ", BEHIND the {} asked for", short(asked as f64)),
-            Some(asked) => write!(text, " ({} asked for)", short(asked as f64)),
-            None => write!(text, " (as many as they can)"),
+            Some(asked) if behind(did, asked) => write!(text, ", BEHIND the requested {}", short(asked as f64)),
+            Some(asked) => write!(text, " ({} requested)", short(asked as f64)),
+            None => write!(text, " (at full speed)"),
         };
         if row.threads + helpers.count > cores {
             let _ = write!(text, "; {} threads on {cores} cores", row.threads + helpers.count);
@@ -47,7 +48,9 @@ pub(crate) fn what_is_kept(rows: &[Row]) -> String {
         text.push_str(".\n");
     }
     if !text.is_empty() {
-        text.push_str("keeps: the rate beside them over the rate without, measured just before, repeat by repeat.\n");
+        text.push_str(
+            "keeps: the rate beside the helpers over the rate without them, measured just before; by repeat.\n",
+        );
     }
     text
 }
@@ -58,22 +61,22 @@ mod tests {
     use crate::report::{rows, tests::results};
 
     #[test]
-    fn what_is_kept_stands_beside_what_disturbed() {
+    fn kept_rate_is_printed_with_the_helpers_rate() {
         let mut results = results();
-        let text = what_is_kept(&rows(&results));
+        let text = kept_rates(&rows(&results));
         let first = text.lines().next().expect("a line");
         assert_eq!(
             first.split(';').next(),
-            Some("crunl a 1: keeps 50 % (50-50) of 4.000M/s beside 500.0 disturbances a second, BEHIND the 1.000k asked for")
+            Some("crunl a 1: keeps 50 % (50-50) of 4.000M/s beside 500.0 disturbances a second, BEHIND the requested 1.000k")
                 .map(|line| if first.contains(';') { line.to_owned() } else { format!("{line}.") })
                 .as_deref()
         );
-        assert_eq!(text.lines().count(), 3, "with 1 and 2 threads, and what it means: {text}");
+        assert_eq!(text.lines().count(), 3, "with 1 and 2 threads, and the explanation: {text}");
         let helpers = results.helpers.as_mut().expect("there are");
         (helpers.asked_per_s, helpers.count) = (None, 1_000_000);
-        let text = what_is_kept(&rows(&results));
-        assert!(text.contains("(as many as they can); 1000001 threads on "), "{text}");
+        let text = kept_rates(&rows(&results));
+        assert!(text.contains("(at full speed); 1000001 threads on "), "{text}");
         results.helpers = None;
-        assert_eq!(what_is_kept(&rows(&results)), "");
+        assert_eq!(kept_rates(&rows(&results)), "");
     }
 }

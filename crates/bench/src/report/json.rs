@@ -1,5 +1,5 @@
-//! The report for programs. Stable: fields may be added; if one were to be renamed, removed or given another meaning,
-//! `version` would go up.
+//! The report for programs. The format is stable: fields may be added. If a field were renamed,
+//! removed or given another meaning, `version` would increase.
 //!
 //! An array with one object for each workload, target and number of threads:
 //!
@@ -36,15 +36,15 @@
 //! }]
 //! ```
 //!
-//! docs/bench.md says what each field means.
+//! docs/bench.md describes each field.
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Figures, LocksPerOp, Row, Run};
-use crate::{
-    failure::{Failure, While},
+use crate::base::{
+    failure::{During, Failure},
     locks::CLASSES,
     measure::Summary,
     output::Output,
@@ -98,7 +98,7 @@ fn by_class(locks: LocksPerOp) -> BTreeMap<String, PerOp> {
     CLASSES.map(String::from).into_iter().zip(counts).collect()
 }
 
-/// Where it was measured.
+/// The machine that measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) kernel: String,
@@ -107,7 +107,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub(crate) fn here() -> Self {
         let uname = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -162,7 +162,7 @@ impl Record {
 /// Writes the report to a file.
 ///
 /// # Errors
-/// What the file system answers.
+/// The file system's error.
 pub(crate) fn write(rows: &[Row], run: Run, to: &Output) -> Result<(), Failure> {
     to.write(render(rows, run).during(|| "writing figures".into())?)
 }
@@ -170,7 +170,7 @@ pub(crate) fn write(rows: &[Row], run: Run, to: &Output) -> Result<(), Failure> 
 /// Reads a report.
 ///
 /// # Errors
-/// That it cannot be read, or is none.
+/// It cannot be read, or is not a report.
 pub(crate) fn read(path: &Path) -> Result<Vec<Record>, Failure> {
     let text = fs::read_to_string(path).during(|| format!("reading {}", path.display()))?;
     let is_not = |why: &dyn fmt::Display| {
@@ -202,7 +202,7 @@ mod tests {
     const RUN: Run = Run { seed: 42, load: Some(0.25) };
 
     #[test]
-    fn exactly_the_documented_fields() {
+    fn report_has_exactly_the_documented_fields() {
         let rows = report::rows(&report::tests::results());
         let value: Value = serde_json::from_str(&render(&rows, RUN).expect("it renders")).expect("it is JSON");
         assert_eq!(value.as_array().expect("an array").len(), 6);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_the_documentation_has_all_fields() {
+    fn documentation_page_has_all_fields() {
         let page = include_str!("../../../../docs/bench.md");
         let rows = report::rows(&report::tests::results());
         let value: Value = serde_json::from_str(&render(&rows, RUN).expect("it renders")).expect("it is JSON");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_one() {
+    fn documented_example_parses() {
         let text = include_str!("json.rs");
         let lines =
             text.lines().skip_while(|line| !line.starts_with("//! [{")).map_while(|line| line.strip_prefix("//! "));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_report_can_be_read() {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let path = temp.path().join("x.json");
         let rows = report::rows(&report::tests::results());

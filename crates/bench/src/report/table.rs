@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::Row;
-use crate::{locks::CLASSES, measure::Summary};
+use crate::base::{locks::CLASSES, measure::Summary};
 
-/// The table and what must be said below it.
+/// The table, and the notes below it.
 pub(crate) fn render(rows: &[Row]) -> String {
     let latency = rows.iter().any(|row| row.figures.as_ref().is_ok_and(|figures| figures.p50_ns.is_some()));
     let workers = if rows.iter().any(|row| row.processes) { "processes" } else { "threads" };
@@ -19,29 +19,29 @@ pub(crate) fn render(rows: &[Row]) -> String {
     heading.extend(["peak MiB", "ratio to first", "scaling", ""]);
     let mut text = aligned(&heading, rows.iter().map(|row| cells(row, latency)));
     text.push_str(
-        "\nratio and scaling: median (min-max), formed repeat by repeat; scaling: over the fewest threads.\n\
-         CPU ns/op: user and system time of the workers; system: the part of the kernel.\n",
+        "\nratio, scaling: median (min-max) of the ratios of single repeats; scaling: over the fewest threads.\n\
+         CPU ns/op: user and system time of the workers; system: the kernel's part.\n",
     );
     loops(&mut text, rows);
-    text.push_str(&super::beside::what_is_kept(rows));
+    text.push_str(&super::beside::kept_rates(rows));
     locks(&mut text, rows);
     if latency {
-        text.push_str("p50, p99: of single steps, taken with a clock that costs some 20 to 50 ns itself.\n");
+        text.push_str("p50, p99: percentiles of single steps; each clock reading itself takes 20 to 50 ns.\n");
     }
-    text.push_str(&super::before::what_one_thread_pays(rows));
+    text.push_str(&super::before::single_thread_cost(rows));
     if rows.iter().any(|row| row.target.starts_with("map:")) {
-        text.push_str("limit: keys alone in a bare map; no directories, inodes, attributes or permissions.\n");
+        text.push_str("limit: only keys in a concurrent map; no directories, inodes, attributes or permissions.\n");
     }
     if rows.iter().any(|row| row.figures.as_ref().is_ok_and(|figures| figures.ops_per_s.is_noisy())) {
         text.push_str(
-            "spread: the repeats of this row differ by so much of their median; compare CPU ns/op instead, or run it \
-             again with a larger --repeat.\n",
+            "spread: maximum minus minimum of the repeats, as a part of their median. It is large here: compare CPU ns/op \
+             instead, or run again with a larger --repeat.\n",
         );
     }
     text
 }
 
-/// What the library counted, class by class.
+/// The locks that the library counted, class by class.
 fn locks(text: &mut String, rows: &[Row]) {
     for row in rows {
         let Some(locks) = row.figures.as_ref().ok().and_then(|figures| figures.locks) else { continue };
@@ -54,7 +54,7 @@ fn locks(text: &mut String, rows: &[Row]) {
     }
 }
 
-/// What the loops cost that make the calls.
+/// The CPU time of the loops that make the calls.
 fn loops(text: &mut String, rows: &[Row]) {
     let mut said = "";
     for row in rows {
@@ -65,7 +65,7 @@ fn loops(text: &mut String, rows: &[Row]) {
     }
 }
 
-/// Rows below a heading: the first two columns to the left, numbers to the right.
+/// Rows below a heading: the first two columns left-aligned, the others right-aligned.
 pub(crate) fn aligned(heading: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let cell = |(column, text): (usize, String)| {
         Cell::new(text).set_alignment(if column < 2 { CellAlignment::Left } else { CellAlignment::Right })
@@ -137,18 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn noise_limits_and_what_is_missing_are_said() {
+    fn noise_limits_and_missing_figures_are_explained() {
         let rows = report::rows(&report::tests::results());
         let text = render(&rows);
-        assert!(text.contains("spread 150 %") && text.contains("run it again"), "{text}");
+        assert!(text.contains("spread 150 %") && text.contains("run again"), "{text}");
         assert!(text.contains("map:b (limit)"), "{text}");
         assert!(text.contains("1.50 (1.00-2.00)"), "{text}");
         assert!(text.contains("2.0 ns/op"), "{text}");
         let missing = text.lines().find(|line| line.contains(" c ")).expect("its row");
         assert!(missing.contains("n/a") && missing.contains("does not have this"), "{text}");
         assert!(text.contains("crunl a 1: names 1.000 (0.250000 waited)"), "{text}");
-        let calm = render(&rows[4..5]);
-        assert!(!calm.contains("spread"), "{calm}");
+        let quiet = render(&rows[4..5]);
+        assert!(!quiet.contains("spread"), "{quiet}");
     }
 
     #[test]

@@ -1,21 +1,20 @@
-//! pandofs in process over a driver whose tree is elsewhere: what a miss in the inode cache costs.
+//! pandofs in process over a driver that keeps its tree elsewhere. It shows the cost of a miss in
+//! the inode cache.
 //!
-//! The store is plain maps behind one lock (`pando-mapfs`), as fast as an obvious store can be, so that the cache's own
-//! work shows. The cache is kept small: whoever has brought some inodes in evicts as many as are too many.
+//! The store consists of plain maps behind one lock (`pando-mapfs`). It is as fast as a simple
+//! store can be, so that the cost of the cache itself is visible. The cache is kept small: a thread
+//! that has added inodes evicts the excess.
 
 use std::io;
 
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{Credentials, Vfs};
 
-use super::{Actor, Session, Target, mem::TreeActor};
-use crate::failure::{Failure, While};
+use super::{Actor, Session, Target, cache_limit::CacheLimit, tree::TreeActor};
+use crate::base::failure::{During, Failure};
 
-/// Inodes that the cache may hold.
+/// Number of inodes that the cache may hold.
 pub(crate) const CACHE: u64 = 4096;
-
-/// After so many operations a thread looks whether the cache holds too much.
-const EVERY: u32 = 128;
 
 /// A tree in maps, with a cache of [`CACHE`] inodes.
 pub(crate) struct BackedTarget;
@@ -39,38 +38,16 @@ impl Session for BackedSession {
         Ok(Box::new(self.with_cache(CACHE)))
     }
 
-    fn hoarder(&self) -> io::Result<Box<dyn Actor + '_>> {
+    fn unbounded_actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         Ok(Box::new(self.with_cache(u64::MAX)))
     }
 }
 
 impl BackedSession {
     fn with_cache(&self, cache: u64) -> TreeActor<'_> {
-        let bound = Bound { store: &self.store, cache, operations: 0 };
-        // The store's root directory is owned by 0.
-        TreeActor::new(&self.vfs, Credentials::root(), Some(bound))
-    }
-}
-
-/// One thread's part in keeping the cache small.
-pub(super) struct Bound<'a> {
-    store: &'a MapHandle,
-    /// Inodes that may stay.
-    cache: u64,
-    operations: u32,
-}
-
-impl Bound<'_> {
-    /// Counts an operation, and now and then evicts what is too much. What is in use stays.
-    pub(super) fn keep(&mut self, vfs: &Vfs) -> io::Result<()> {
-        self.operations += 1;
-        if self.operations.is_multiple_of(EVERY) {
-            let excess = self.store.cached_inodes().saturating_sub(self.cache);
-            if excess > 0 {
-                vfs.evict(usize::try_from(excess).unwrap_or(usize::MAX))?;
-            }
-        }
-        Ok(())
+        let limit = CacheLimit::new(&self.store, cache);
+        // The owner of the store's root directory is user 0.
+        TreeActor::new(&self.vfs, Credentials::root(), Some(limit))
     }
 }
 
@@ -79,10 +56,11 @@ mod tests {
     use pando_mapfs::Call;
 
     use super::*;
-    use crate::path::TreePath;
+    use crate::base::path::TreePath;
+    use crate::target::cache_limit::EVERY;
 
     #[test]
-    fn the_cache_stays_small_and_a_walk_of_more_misses() {
+    fn cache_stays_small_and_a_larger_walk_misses() {
         let driver = MapFs::new(MapOptions::default());
         let store = driver.handle();
         let session = BackedSession { vfs: Vfs::new(driver).expect("a tree"), store: store.clone() };
@@ -96,9 +74,9 @@ mod tests {
             actor.stat(file).expect("stat");
         }
         assert!(store.cached_inodes() <= CACHE + u64::from(EVERY), "{}", store.cached_inodes());
-        // What was made last may still have been there.
+        // The files made last may still have been cached.
         assert!(store.calls(Call::Lookup) - before >= 2 * CACHE - u64::from(EVERY));
-        actor.forget(crate::target::Forget::Inodes).expect("evict");
+        actor.drop_caches(crate::target::Caches::Inodes).expect("evict");
         // The root directory stays.
         assert!(store.cached_inodes() <= 1);
         let before = store.calls(Call::Lookup);

@@ -1,4 +1,4 @@
-//! A directory of the kernel's: the system calls.
+//! A directory of the kernel: the system calls.
 
 use std::{
     ffi::CStr,
@@ -19,13 +19,15 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, lacks, records, take};
-use crate::path::TreePath;
+use super::{
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, consume, records, unsupported_because,
+};
+use crate::base::path::TreePath;
 
-/// What one getdents64 may fill: as much as glibc's readdir gives it.
+/// Buffer size of a getdents64 call, the same as in glibc's readdir.
 const ENTRIES: usize = 32 << 10;
 
-/// No path is longer (`PATH_MAX`).
+/// The longest path (`PATH_MAX`).
 const LONGEST: usize = 4096;
 
 /// One thread's access to a directory.
@@ -33,11 +35,11 @@ pub(super) struct DirActor {
     root: PathBuf,
     tree: OwnedFd,
     scratch: Scratch,
-    /// Whether the working directory is this thread's alone.
+    /// Whether the thread has a working directory of its own.
     own_cwd: bool,
 }
 
-/// Buffers kept from call to call.
+/// Buffers that are reused between calls.
 #[derive(Default)]
 struct Scratch {
     entries: Vec<u8>,
@@ -48,14 +50,16 @@ struct Scratch {
 
 impl DirActor {
     pub(super) fn at(root: PathBuf) -> io::Result<Self> {
-        // A descriptor of its own: with a shared one, threads would count on the same open file at each call.
-        // Nor is it somebody else's directory, where a link leads to.
+        // Each thread has its own descriptor. With a shared one, every call would count a reference
+        // on the same open file. NOFOLLOW: a symbolic link may lead to a directory that is not
+        // ours.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let tree = rustix::fs::open(&root, flags, Mode::empty())?;
         Ok(Self { root, tree, scratch: Scratch::default(), own_cwd: false })
     }
 
-    /// Makes a directory the working directory of this thread alone. After that `root` may not lead where it did.
+    /// Makes a directory the working directory of this thread alone. After that, a relative `root`
+    /// is no longer valid.
     fn enter(&mut self, dir: impl AsFd) -> io::Result<()> {
         if !self.own_cwd {
             unshare(CloneFlags::CLONE_FS)?;
@@ -91,7 +95,7 @@ impl Actor for DirActor {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(take(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty()))?)
+        Ok(consume(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty()))?)
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
@@ -118,8 +122,9 @@ impl Actor for DirActor {
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         let fd = open_dir(&self.tree, dir.relative_c())?;
         if level >= Level::XattrNames {
-            // There are calls for what stands in the working directory, and so getfattr asks, but none by a descriptor that all
-            // kernels have. By a whole path, each would pay for how deep the tree lies.
+            // getfattr also addresses files relative to the working directory. No calls on a
+            // descriptor are available on all kernels. With whole paths, the cost would depend on
+            // the depth of the tree.
             self.enter(&fd)?;
         }
         let Scratch { entries, names, value, .. } = &mut self.scratch;
@@ -141,7 +146,8 @@ impl Actor for DirActor {
             }
         }
         if level >= Level::XattrNames {
-            // What somebody works in stays in the kernel's caches, and they may have to be cold.
+            // A working directory stays in the kernel's caches, which may have to be cold in the
+            // next round.
             process::fchdir(&self.tree)?;
         }
         Ok(listed)
@@ -163,7 +169,8 @@ impl Actor for DirActor {
     }
 
     fn getcwd(&mut self) -> io::Result<usize> {
-        // The only safe call gives a string of its own length: the buffer is made smaller each time, and larger again.
+        // The only safe call returns a string of exact length: the buffer shrinks each time, and
+        // grows again.
         let buffer = std::mem::take(&mut self.scratch.cwd);
         let cwd = process::getcwd(buffer)?;
         let len = cwd.as_bytes().len();
@@ -171,19 +178,20 @@ impl Actor for DirActor {
         Ok(len)
     }
 
-    fn forget(&mut self, what: Forget) -> io::Result<()> {
+    fn drop_caches(&mut self, what: Caches) -> io::Result<()> {
         const TMPFS: u64 = 0x0102_1994;
-        #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)] // A number of 32 bits on every machine.
+        // A 32-bit number on every architecture.
+        #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
         let kind = rustix::fs::fstatfs(&self.tree)?.f_type as u64 & 0xffff_ffff;
         if kind == TMPFS {
-            // Its names and inodes are the cache.
-            return lacks(NO_CACHE);
+            // On tmpfs, the dentries and inodes are the file system itself.
+            return unsupported_because(NO_CACHE);
         }
         rustix::fs::syncfs(open_dir(&self.tree, c".")?)?;
-        match std::fs::write("/proc/sys/vm/drop_caches", if what == Forget::Inodes { "2" } else { "3" }) {
-            // Only root may, and only where /proc can be written to.
+        match std::fs::write("/proc/sys/vm/drop_caches", if what == Caches::Inodes { "2" } else { "3" }) {
+            // Only root may write it, and only where /proc is writable.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-                lacks(NOT_ALLOWED)
+                unsupported_because(NOT_ALLOWED)
             }
             done => done,
         }
@@ -217,7 +225,7 @@ fn xattrs(
     Ok(())
 }
 
-/// Fills a buffer, a larger one as long as it is too small.
+/// Fills a buffer, and enlarges it while it is too small.
 fn grow(
     buffer: &mut Vec<u8>,
     mut fill: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>,
@@ -237,16 +245,17 @@ fn grow(
 /// An open file.
 struct DirHandle {
     file: OwnedFd,
-    /// In the directory of this process's descriptors.
+    /// Its name in the directory of this process's descriptors.
     name: DecInt,
 }
 
-/// The directory of this process's descriptors: opened once, so that a path is rendered and no other walked.
+/// The directory of this process's descriptors. It is opened once, so that rendering a path
+/// involves no other path walk.
 fn descriptors() -> io::Result<BorrowedFd<'static>> {
     static DIR: OnceLock<OwnedFd> = OnceLock::new();
     if DIR.get().is_none() {
         let dir = open_dir(CWD, c"/proc/self/fd")?;
-        // Another thread's is as good.
+        // If another thread was first, its descriptor is used.
         let _ = DIR.set(dir);
     }
     Ok(DIR.get().expect("set above").as_fd())
@@ -295,13 +304,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_does_not_depend_on_how_deep_the_tree_lies() {
+    fn listing_does_not_depend_on_depth_of_tree() {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let mut root = temp.path().join("root");
         while root.as_os_str().len() < LONGEST - 250 {
             root.push("d".repeat(200));
         }
-        // The path of a file below it is too long for a call.
+        // The path of a file below it is longer than PATH_MAX.
         root.push("d".repeat(LONGEST - 3 - root.as_os_str().len()));
         std::fs::create_dir_all(&root).expect("mkdir");
         let mut actor = DirActor::at(root).expect("it opens");

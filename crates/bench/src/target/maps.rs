@@ -1,12 +1,13 @@
-//! The limit: the keys alone, in a bare concurrent map.
+//! The upper limit: only the keys, in a concurrent map.
 //!
-//! No directories, no inodes, no attributes, no permissions: a whole path is one key, and one look-up stands for four.
-//! Keys are copied in, as a file system copies names. Both maps hash with the standard library's SipHash.
+//! There are no directories, inodes, attributes or permissions. A whole path is one key, and one
+//! look-up stands for four. Keys are copied into the map, as a file system copies names. Both maps
+//! use the standard library's SipHash.
 
 use std::{collections::hash_map::RandomState, io};
 
 use super::{Actor, Session, Target};
-use crate::{failure::Failure, path::TreePath};
+use crate::base::{failure::Failure, path::TreePath};
 
 type Key = Box<[u8]>;
 
@@ -22,7 +23,7 @@ fn inserted(inserted: bool) -> io::Result<()> {
     if inserted { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
 }
 
-/// The crate `papaya`: lock-free.
+/// The crate `papaya`, a lock-free map.
 pub(crate) struct PapayaTarget;
 
 impl Target for PapayaTarget {
@@ -59,7 +60,7 @@ impl Actor for PapayaActor<'_> {
     }
 }
 
-/// The crate `scc`: a lock per bucket.
+/// The crate `scc`, a map with a lock per bucket.
 pub(crate) struct SccTarget;
 
 impl Target for SccTarget {

@@ -1,22 +1,14 @@
-//! pandofs in process: the name space over the in-memory driver, called as a library.
+//! pandofs in process: the VFS over the in-memory driver, called as a library.
 
-use std::{
-    borrow::Borrow,
-    ffi::CStr,
-    hint::black_box,
-    io::{self, SeekFrom},
-};
+use std::io;
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
+use pando_vfs::{Credentials, Vfs};
 
-use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::Bound, lacks, take};
-use crate::{
-    failure::{Failure, While},
-    path::TreePath,
-};
+use super::{Actor, Session, Target, tree::TreeActor};
+use crate::base::failure::{During, Failure};
 
-/// Who calls: not root, so that permissions are checked and not passed over.
+/// The user of all calls. Not root, so that permissions are checked.
 const UID: u32 = 1000;
 
 /// An in-memory tree without limits.
@@ -33,7 +25,7 @@ pub(super) struct MemSession(Vfs);
 
 impl MemSession {
     /// # Errors
-    /// None that is known: there are no limits.
+    /// None is known, as the tree has no limits.
     pub(super) fn new() -> Result<Self, Failure> {
         let vfs = Vfs::with_root_attributes(MemFs::new(MemOptions::default()), UID, UID, 0o755);
         Ok(Self(vfs.during(|| "making a tree in memory".into())?))
@@ -47,189 +39,5 @@ impl MemSession {
 impl Session for MemSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         Ok(Box::new(TreeActor::new(&self.0, Credentials::user(UID, UID, &[]), None)))
-    }
-}
-
-/// One thread's access to a name space of the library.
-pub(super) struct TreeActor<'a> {
-    vfs: &'a Vfs,
-    /// At the root: a context of its own, as each task has one.
-    context: Context,
-    /// At the working directory, once there is one.
-    cwd: Option<Context>,
-    /// What keeps the cache of a backed tree small.
-    bound: Option<Bound<'a>>,
-}
-
-impl<'a> TreeActor<'a> {
-    pub(super) fn new(vfs: &'a Vfs, who: Credentials, bound: Option<Bound<'a>>) -> Self {
-        Self { vfs, context: Context::new(vfs, who), cwd: None, bound }
-    }
-
-    fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
-        let flags = match how {
-            Open::Read => OpenFlags::RDONLY,
-            Open::Create => OpenFlags::RDWR | OpenFlags::CREAT,
-        };
-        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
-    }
-
-    /// After an operation that may have brought an inode into the cache.
-    fn keep_bound(&mut self) -> io::Result<()> {
-        match &mut self.bound {
-            Some(bound) => bound.keep(self.vfs),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Actor for TreeActor<'_> {
-    fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
-        self.vfs.mkdir(&self.context, At::Cwd, path.relative(), 0o700)?;
-        self.keep_bound()
-    }
-
-    fn create(&mut self, path: &TreePath) -> io::Result<()> {
-        let flags = OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::EXCL;
-        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?);
-        self.keep_bound()
-    }
-
-    fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(self.vfs.unlink(&self.context, At::Cwd, path.relative())?)
-    }
-
-    fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        take(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
-        self.keep_bound()
-    }
-
-    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(self.vfs.rmdir(&self.context, At::Cwd, path.relative())?)
-    }
-
-    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
-        let (from, to) = (from.relative(), to.relative());
-        Ok(self.vfs.rename(&self.context, At::Cwd, from, At::Cwd, to, RenameFlags::empty())?)
-    }
-
-    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
-        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), OpenFlags::RDONLY, 0)?);
-        self.keep_bound()
-    }
-
-    fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
-        let file = self.file(path, Open::Create)?;
-        Ok(Box::new(TreeHandle { file, vfs: self.vfs.clone(), context: self.context.clone() }))
-    }
-
-    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
-        work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })?;
-        self.keep_bound()
-    }
-
-    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
-        let file = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
-        let (mut listed, mut failed) = (Listed::default(), None);
-        file.readdir(0, |entry| {
-            if matches!(entry.name, b"." | b"..") {
-                return true;
-            }
-            listed.entries += 1;
-            let looked = look(self.vfs, &self.context, At::Dir(file.dentry()), entry.name, level, &mut listed);
-            failed = looked.err();
-            failed.is_none()
-        })?;
-        failed.map_or(Ok(listed), |error| Err(error.into()))
-    }
-
-    fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
-        let (flags, how) = (Walk::empty(), XattrFlags::empty());
-        Ok(self.vfs.setxattr(&self.context, At::Cwd, path.relative(), name.to_bytes(), value, how, flags)?)
-    }
-
-    fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
-        let mut cwd = self.context.clone();
-        self.vfs.chdir(&mut cwd, At::Cwd, path.relative())?;
-        self.cwd = Some(cwd);
-        Ok(())
-    }
-
-    fn getcwd(&mut self) -> io::Result<usize> {
-        Ok(black_box(self.vfs.getcwd(self.cwd.as_ref().unwrap_or(&self.context), PATH_MAX)?).len())
-    }
-
-    fn forget(&mut self, _: Forget) -> io::Result<()> {
-        if self.bound.is_none() {
-            return lacks(NO_CACHE);
-        }
-        while self.vfs.evict(usize::MAX)? > 0 {}
-        Ok(())
-    }
-}
-
-/// Of one entry, what `level` says beyond its name.
-fn look(
-    vfs: &Vfs,
-    context: &Context,
-    dir: At<'_>,
-    name: &[u8],
-    level: Level,
-    listed: &mut Listed,
-) -> Result<(), Error> {
-    if level >= Level::Stat {
-        black_box(vfs.stat(context, dir, name, Walk::NOFOLLOW)?);
-    }
-    if level >= Level::XattrNames {
-        let names = vfs.listxattr(context, dir, name, Walk::NOFOLLOW)?;
-        listed.xattrs += names.len() as u64;
-        for xattr in names.iter().take_while(|_| level >= Level::XattrValues) {
-            listed.value_bytes += vfs.getxattr(context, dir, name, xattr, Walk::NOFOLLOW)?.len() as u64;
-        }
-    }
-    Ok(())
-}
-
-/// An open file of the library, and what path rendering asks for: borrowed, unless the file stays open. All threads would
-/// count on what is kept.
-struct TreeHandle<V, C> {
-    file: File,
-    vfs: V,
-    context: C,
-}
-
-impl<V: Borrow<Vfs> + Send + Sync, C: Borrow<Context> + Send + Sync> Handle for TreeHandle<V, C> {
-    fn seek(&self, to: SeekFrom) -> io::Result<u64> {
-        let seek = match to {
-            SeekFrom::Start(offset) => Seek::Set(i64::try_from(offset).map_err(|_| Error::Invalid)?),
-            SeekFrom::Current(delta) => Seek::Cur(delta),
-            SeekFrom::End(delta) => Seek::End(delta),
-        };
-        Ok(self.file.lseek(seek)?)
-    }
-
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.file.read(buffer)?)
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.file.pread(buffer, offset)?)
-    }
-
-    fn write(&self, data: &[u8]) -> io::Result<usize> {
-        Ok(self.file.write(data)?)
-    }
-
-    fn truncate(&self, size: u64) -> io::Result<()> {
-        Ok(self.file.truncate(size)?)
-    }
-
-    fn fsync(&self) -> io::Result<()> {
-        Ok(self.file.fsync()?)
-    }
-
-    fn path(&self) -> io::Result<usize> {
-        Ok(black_box(self.vfs.borrow().d_path(self.context.borrow(), self.file.dentry(), PATH_MAX)?).len())
     }
 }

@@ -5,10 +5,10 @@ use std::{
     io::{self, SeekFrom},
 };
 
-use super::{Actor, Forget, Handle, Open, Session, Target, Work};
-use crate::{failure::Failure, path::TreePath};
+use super::{Actor, Caches, Handle, Open, Session, Target, Work};
+use crate::base::{failure::Failure, path::TreePath};
 
-/// A target that does nothing: what is measured with it is the loop.
+/// A target that does nothing. With it, only the loop is measured.
 pub(crate) struct Nothing;
 
 impl Target for Nothing {
@@ -25,44 +25,44 @@ impl Session for Nothing {
 
 impl Actor for Nothing {
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn create(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
-        look_at(from)?;
-        look_at(to)
+        read_path(from)?;
+        read_path(to)
     }
     fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn open(&mut self, _: &TreePath) -> io::Result<Box<dyn Handle>> {
         Ok(Box::new(Nothing))
     }
     fn with_open(&mut self, path: &TreePath, _: Open, work: Work<'_>) -> io::Result<()> {
-        look_at(path)?;
+        read_path(path)?;
         work(&Nothing)
     }
     fn set_xattr(&mut self, path: &TreePath, _: &CStr, _: &[u8]) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn getcwd(&mut self) -> io::Result<usize> {
         Ok(0)
     }
-    fn forget(&mut self, _: Forget) -> io::Result<()> {
+    fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
         Ok(())
     }
 }
@@ -93,8 +93,8 @@ impl Handle for Nothing {
     }
 }
 
-/// Reads the path: fetching it from memory is the loop's cost, not the target's.
-fn look_at(path: &TreePath) -> io::Result<()> {
+/// Reads the path. Fetching it from memory is a cost of the loop, not of the target.
+fn read_path(path: &TreePath) -> io::Result<()> {
     std::hint::black_box(path.relative().as_bytes()[0]);
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::io;
 use rsfs::{DirEntry as _, GenFS};
 use vfs::FileSystem;
 
-use super::{Actor, Level, Listed, Session, Target, take, unsupported};
-use crate::{failure::Failure, path::TreePath};
+use super::{Actor, Level, Listed, Session, Target, consume, unsupported};
+use crate::base::{failure::Failure, path::TreePath};
 
-/// The crate `vfs`: one map from whole paths to files, behind one lock for readers or a writer.
+/// The crate `vfs`: one map from whole paths to files, behind one readers-writer lock.
 pub(crate) struct VfsTarget;
 
 impl Target for VfsTarget {
@@ -42,7 +42,7 @@ impl Actor for VfsActor<'_> {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        take(self.0.metadata(path.absolute())).map_err(io::Error::other)
+        consume(self.0.metadata(path.absolute())).map_err(io::Error::other)
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
@@ -104,7 +104,7 @@ impl Actor for RsfsActor<'_> {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        take(self.0.metadata(path.absolute()))
+        consume(self.0.metadata(path.absolute()))
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {

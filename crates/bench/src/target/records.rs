@@ -1,4 +1,5 @@
-//! Listings by the record stream of `pando ls`: many entries at once, in a pool of threads where calls are slow.
+//! Listings by the record stream of `pando ls`: many entries at once, with a thread pool where
+//! calls are slow.
 
 use std::{hint::black_box, io, os::fd::OwnedFd};
 

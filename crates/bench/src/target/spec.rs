@@ -1,4 +1,4 @@
-//! Targets as they are named on the command line.
+//! Parsing of target names.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,19 +12,19 @@ use super::{maps, peers};
 /// The names of targets on the command line.
 pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
-  mem:before   the same operations under the locks that old kernels took: a
-               mutex per directory, a lock around each reference count, the
-               rename lock for rendering a path ...
-  mem:traced   mem with somebody watching, as `pando trace` does
-  backed       the same over a driver whose tree is elsewhere (maps behind one
-               lock), with at most 4096 inodes in its cache
-  backed:before  that under the old locks, that of the inode hash among them;
+  mem:before   mem with the locks that old kernels took around each operation:
+               a mutex per directory, a lock for each reference count, the
+               rename lock for rendering a path, and others
+  mem:traced   mem while a reader traces it, as `pando trace` does
+  backed       pandofs in process over a driver that keeps its tree elsewhere
+               (maps behind one lock), with at most 4096 cached inodes
+  backed:before  backed with the old locks, among them the inode hash lock;
                for statwalk
-  dir=PATH     system calls in PATH: an empty directory of one's own, or a new
-               one (removed afterwards)
+  dir=PATH     system calls in PATH: an empty directory of your own, or a new
+               one (removed at the end)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
-  map:papaya   no file system but the keys in a bare concurrent map: the limit
+  map:papaya   no file system, only the keys in a concurrent map: the limit
   map:scc      the same with another map
 peer: and map: need the cargo feature `peers`.";
 
@@ -91,7 +91,7 @@ impl TargetSpec {
         &self.name
     }
 
-    /// The directory of the kernel's, if it is one.
+    /// The path, if this is a directory of the kernel.
     pub(crate) fn dir(&self) -> Option<&Path> {
         if let Kind::Dir(path) = &self.kind { Some(path) } else { None }
     }

@@ -1,8 +1,8 @@
-//! pandofs in process, watched: what tracing costs those who are traced.
+//! pandofs in process while it is traced. It shows the cost of tracing for the traced threads.
 //!
-//! Beside the tree runs what `pando trace` runs beside a mounted one: a reader that takes the events out of the threads' rings
-//! and makes lines of them, at the same pace. The lines go nowhere. How many operations were shown and how many lost is
-//! said at the end.
+//! Beside the tree runs the same reader that `pando trace` runs beside a mounted tree. It takes the
+//! events out of the threads' rings and formats them as lines, at the same pace. The lines are
+//! discarded. At the end, the numbers of reported and lost operations are printed.
 
 use std::{
     hint::black_box,
@@ -21,9 +21,9 @@ use pando_vfs::{
 };
 
 use super::{Actor, Session, Target, mem::MemSession};
-use crate::failure::{Failure, While, say};
+use crate::base::failure::{During, Failure, print_error};
 
-/// An in-memory tree that somebody watches.
+/// An in-memory tree that is traced.
 pub(crate) struct TracedTarget;
 
 impl Target for TracedTarget {
@@ -46,8 +46,8 @@ impl Session for TracedSession {
     fn close(mut self: Box<Self>) -> Result<(), Failure> {
         if let Some(reader) = self.reader.take() {
             let (shown, lost) = reader.stop();
-            say(format_args!(
-                "mem:traced: {shown} operations were shown, {lost} lost (the reader takes a tenth of a processor)"
+            print_error(format_args!(
+                "mem:traced: {shown} operations reported, {lost} lost (the reader uses a tenth of a core)"
             ));
         }
         Ok(())
@@ -60,7 +60,7 @@ impl Drop for TracedSession {
     }
 }
 
-/// The thread that watches.
+/// The thread that reads the trace.
 struct Reader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<(u64, u64)>,
@@ -75,7 +75,7 @@ impl Reader {
         Ok(Self { stop, thread: watch.during(|| "starting a thread".into())? })
     }
 
-    /// How many operations were shown, and how many lost.
+    /// Returns the numbers of reported and of lost operations.
     fn stop(self) -> (u64, u64) {
         self.stop.store(true, Relaxed);
         self.thread.thread().unpark();
@@ -92,14 +92,14 @@ fn watch(mut tracer: Tracer, stop: &AtomicBool) -> (u64, u64) {
         lines.clear();
         thread::park_timeout(pace.rest(began.elapsed()));
     }
-    // What is left in the rings is read by nobody: neither shown nor lost.
+    // Events that remain in the rings count neither as reported nor as lost.
     (shown, tracer.lost())
 }
 
-/// As a line for people has it.
+/// Formats an event as `pando trace` does.
 fn line(lines: &mut Vec<u8>, event: &Event) {
     let (start, latency) = (event.start.as_secs_f64(), event.latency.as_nanos());
-    // A vector takes all that is written to it.
+    // Writing to a vector cannot fail.
     let _ =
         write!(lines, "{start:12.6} {latency:>10} {:<11} {:?} ", event.op, event.error.map(pando_vfs::Error::errno));
     lines.extend_from_slice(&event.path);
@@ -113,12 +113,12 @@ fn line(lines: &mut Vec<u8>, event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::TreePath;
+    use crate::base::path::TreePath;
 
     #[test]
-    fn what_is_done_is_shown_or_lost() {
+    fn every_operation_is_reported_or_lost() {
         let inner = MemSession::new().expect("a tree");
-        let mut tracer = inner.vfs().trace(TraceOptions::default()).expect("nobody else traces");
+        let mut tracer = inner.vfs().trace(TraceOptions::default()).expect("no other tracer");
         let mut actor = inner.actor().expect("an actor");
         let file = TreePath::new("f");
         actor.create(&file).expect("create");
@@ -131,8 +131,12 @@ mod tests {
         assert!(unlink.contains(" unlink ") && unlink.ends_with(" /f"), "{text}");
         drop((tracer, actor));
         let reader = Reader::start(inner.vfs()).expect("it starts");
-        assert_eq!(inner.vfs().trace(TraceOptions::default()).err(), Some(pando_vfs::Error::Busy), "somebody watches");
+        assert_eq!(
+            inner.vfs().trace(TraceOptions::default()).err(),
+            Some(pando_vfs::Error::Busy),
+            "one tracer at a time"
+        );
         reader.stop();
-        inner.vfs().trace(TraceOptions::default()).expect("nobody does any more");
+        inner.vfs().trace(TraceOptions::default()).expect("the first tracer has stopped");
     }
 }

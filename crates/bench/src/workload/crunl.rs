@@ -1,14 +1,18 @@
 //! crunl: each thread creates, closes and unlinks one name of its own, all in one directory.
 //!
-//! The measurement behind parallel directory operations: with a lock per directory the threads take turns, with a lock
-//! per name they do not meet. One operation is the three calls. The same with a directory: mkdir + rmdir.
+//! This is the measurement of parallel directory operations. With one lock per directory, the
+//! threads exclude each other. With one lock per name, they do not. One operation is the three
+//! calls. The same struct also does it with a directory: mkdir + rmdir.
 
 use std::io;
 
 use super::{Part, Step, Task, Workload};
-use crate::{failure::Failure, halt::Halt, path::TreePath, target::Actor};
+use crate::{
+    base::{cancel::Cancel, failure::Failure, path::TreePath},
+    target::Actor,
+};
 
-/// Create + close + unlink of one own name.
+/// Create + close + unlink of one name of this thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Crunl {
     /// Mkdir + rmdir instead.
@@ -16,7 +20,7 @@ pub(crate) struct Crunl {
 }
 
 impl Workload for Crunl {
-    fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Cancel) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! dpath and getcwd: rendering paths while directories on those paths are renamed.
 //!
-//! The measurement behind the sequence read/write lock (dcache, 2013): path rendering was a writer of the rename lock,
-//! so programs that print paths stopped each other and every walk. One operation is one path, eight levels deep.
+//! This is the measurement of the sequence read/write lock (dcache, 2013). Before, path rendering
+//! was a writer of the rename lock, so programs that print paths delayed each other and every path
+//! walk. One operation is one path, eight levels deep.
 
 use std::{
     io,
@@ -10,34 +11,37 @@ use std::{
 
 use super::{Part, Step, Task, Workload};
 use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
+    base::{
+        cancel::Cancel,
+        failure::{During, Failure},
+        path::TreePath,
+    },
     target::{Actor, Handle},
 };
 
-/// Renames between two looks at the clock: a renamer of 50,000 a second wakes a thousand times a second.
+/// Renames between two readings of the clock. A renamer with 50,000 renames per second wakes a
+/// thousand times per second.
 const BURST: u32 = 50;
 
-/// A renamer that is later than this forgets what it owes: it would rename at full speed until it has caught up, for
-/// longer than a measurement perhaps.
+/// A renamer that is later than this drops the renames it has missed. Otherwise it would rename at
+/// full speed until it has caught up, perhaps for longer than a measurement.
 const LATEST: Duration = Duration::from_millis(100);
 
-/// The directory on each path that is renamed: the third of seven above the file.
+/// The level of the renamed directory on each path: the third of seven above the file.
 const MOVED: usize = 3;
 
-/// Rendering by the threads, renames by `renamers` further ones.
+/// The workers render paths. `renamers` helpers rename.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rendering {
     pub(crate) renamers: u64,
-    /// Renames a second, of each renamer; 0: as many as it can.
+    /// Renames per second of each renamer; 0: full speed.
     pub(crate) rate: u64,
-    /// The working directory's path, not an open file's.
+    /// Render the working directory's path instead of an open file's.
     pub(crate) cwd: bool,
 }
 
 impl Rendering {
-    /// Each renamer has a path of its own; renderers share them.
+    /// Number of paths: each renamer has its own, and the renderers share them.
     fn chains(self) -> usize {
         usize::try_from(self.renamers.max(1)).expect("few renamers")
     }
@@ -63,7 +67,7 @@ impl Workload for Rendering {
         (self.rate > 0).then_some(self.renamers * self.rate)
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Cancel) -> Result<(), Failure> {
         for chain in 0..self.chains() {
             for levels in 1..=7 {
                 let dir = above(chain, levels);
@@ -98,7 +102,8 @@ struct Renderer {
 
 impl Step for Renderer {
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
-        // Nobody renames yet: renamers start when all have begun, and put back what they moved when they end.
+        // No renamer runs yet. Renamers start when all threads have begun, and move the directory
+        // back when they end.
         if self.cwd {
             actor.chdir(&self.path)
         } else {
@@ -125,7 +130,7 @@ struct Renamer {
     away: TreePath,
     is_away: bool,
     rate: u64,
-    /// When the next burst is due, at a fixed rate.
+    /// When the next burst is due, if there is a fixed rate.
     due: Option<Instant>,
 }
 
@@ -146,7 +151,8 @@ impl Step for Renamer {
             (0..BURST).try_for_each(|_| self.rename(actor))?;
             return Ok(u64::from(BURST));
         }
-        // At a low rate, single renames: no burst shall be longer than a tenth of a second.
+        // At a low rate, a burst is smaller, down to a single rename: it must not span more than a
+        // tenth of a second.
         let burst = u64::from(BURST).min(self.rate / 10).max(1);
         let now = Instant::now();
         let due = self.due.map_or(now, |due| due.max(now.checked_sub(LATEST).unwrap_or(due)));
@@ -164,26 +170,29 @@ impl Step for Renamer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{target::TargetSpec, work::Phase};
+    use crate::{base::phase::Phase, target::TargetSpec};
 
     #[test]
-    fn a_renamer_is_never_ahead_of_its_rate_and_counts_what_it_renames() {
+    fn renamer_is_never_ahead_of_its_rate_and_counts_its_renames() {
         const STEPS: u32 = 9;
         let workload = Rendering { renamers: 1, rate: 10_000, cwd: false };
         let target: TargetSpec = "mem".parse().expect("a target");
         let session = target.target().open().expect("it opens");
         let mut actor = session.actor().expect("an actor");
-        workload.prepare(&mut *actor, 1, &Halt::default()).expect("prepared");
+        workload.prepare(&mut *actor, 1, &Cancel::default()).expect("prepared");
         let phase = Phase::new();
         let mut renamer = workload.task(Part { seed: 1, worker: 1, workers: 1, shared: None, phase: &phase });
         renamer.begin(&mut *actor).expect("begun");
         let begin = Instant::now();
         let renames: u64 = (0..STEPS).map(|_| renamer.batch(&mut *actor, None, u64::MAX).expect("renamed")).sum();
         assert_eq!(renames, u64::from(STEPS * BURST));
-        // The first burst is due at once. A sleep ends late, never early.
-        assert!(begin.elapsed() >= Duration::from_millis(5) * (STEPS - 1));
-        // Nine bursts of fifty: it is at home again, and ends there.
+        // The first burst is due at once. Sleeping may take longer than requested, but never less,
+        // so this lower bound holds on any machine.
+        let taken = begin.elapsed();
+        assert!(taken >= Duration::from_millis(5) * (STEPS - 1));
+        // Nine bursts of fifty: an even number of renames, so the directory has its first name, and
+        // keeps it.
         renamer.end(&mut *actor).expect("ended");
-        actor.stat(&TreePath::new(&format!("{}/file", above(0, 7)))).expect("where it was");
+        actor.stat(&TreePath::new(&format!("{}/file", above(0, 7)))).expect("the first name");
     }
 }

@@ -1,18 +1,16 @@
-//! A workload that would go on for ever, cut to a number of operations: `NAME:steps=N`.
+//! An endless workload, limited to a number of operations: `NAME:steps=N`.
 //!
-//! The measurements of old gave each worker a number of iterations and took the time.
+//! The published measurements gave each worker a number of iterations, and measured the time.
 
 use std::io;
 
 use super::{Pace, Part, Task, Workload};
 use crate::{
-    failure::Failure,
-    halt::Halt,
-    measure::Latency,
+    base::{cancel::Cancel, failure::Failure, measure::Latency},
     target::{Actor, Handle},
 };
 
-/// Each worker does `ops` operations, or those of a step more that are done at once; that is a round.
+/// A round is `ops` operations of each worker, or slightly more if a step does several at once.
 pub(super) struct Limited {
     pub(super) inner: Box<dyn Workload>,
     pub(super) ops: u64,
@@ -31,8 +29,8 @@ impl Workload for Limited {
         self.inner.is_done_by_others()
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, workers: usize, halt: &Halt) -> Result<(), Failure> {
-        self.inner.prepare(actor, workers, halt)
+    fn prepare(&self, actor: &mut dyn Actor, workers: usize, cancel: &Cancel) -> Result<(), Failure> {
+        self.inner.prepare(actor, workers, cancel)
     }
 
     fn share(&self, actor: &mut dyn Actor) -> io::Result<Option<Box<dyn Handle>>> {
@@ -74,11 +72,11 @@ impl Task for Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{target::Nothing, work::Phase, workload::parse_all};
+    use crate::{base::phase::Phase, target::Nothing, workload::parse_all};
 
     #[test]
-    fn a_round_has_as_many_operations_as_were_asked_for() {
-        // Of batches of 64, 256 and 1024.
+    fn round_has_the_requested_number_of_operations() {
+        // The batches of these workloads are 64, 256 and 1024 steps.
         for name in ["crunl:steps=1", "stat:steps=300", "lseek:steps=2049"] {
             let workload = parse_all(&[name.parse().expect("a workload")])[0].workload();
             let phase = Phase::new();

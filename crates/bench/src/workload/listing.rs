@@ -1,17 +1,21 @@
 //! lsl and xattrs: listing one directory of many files.
 //!
-//! The measurement behind xgetdents and directory read-ahead (gfs2, 2012 to 2014). Level 0 reads names, 1 also
-//! attributes, 2 also the names of extended attributes, 3 also their values. One operation is one entry. Calls one by
-//! one, as `ls -l` and `getfattr` make them, or the record stream of `pando ls`; with hot caches, or with cold ones.
+//! This is the measurement of xgetdents and directory read-ahead (gfs2, 2012 to 2014). Level 0
+//! reads names, level 1 also attributes, level 2 also the names of extended attributes, level 3
+//! also their values. One operation is one entry. Either there are separate calls for each entry,
+//! as in `ls -l` and `getfattr`, or the record stream of `pando ls` is used. Caches are hot or
+//! cold.
 
 use std::{io, time::Duration};
 
-use super::{Pace, Part, Step, Task, Workload, tree::sketches};
+use super::{Pace, Part, Step, Task, Workload, tree::file_specs};
 use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
-    target::{Actor, Forget, Level},
+    base::{
+        cancel::Cancel,
+        failure::{During, Failure},
+        path::TreePath,
+    },
+    target::{Actor, Caches, Level},
 };
 
 /// Listings of a directory of `files` files.
@@ -20,12 +24,12 @@ pub(crate) struct Listing {
     pub(crate) level: Level,
     pub(crate) files: u64,
     pub(crate) max_xattrs: u64,
-    /// By the record stream, not one by one.
+    /// Use the record stream instead of separate calls.
     pub(crate) records: bool,
     pub(crate) cold: bool,
 }
 
-/// The directory's contents do not depend on the run.
+/// The content of the directory does not depend on the run's seed.
 const SEED: u64 = 2012;
 
 fn dir() -> TreePath {
@@ -41,20 +45,21 @@ impl Workload for Listing {
         self.records
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, _: usize, halt: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, cancel: &Cancel) -> Result<(), Failure> {
         actor.mkdir(&dir()).during(|| "mkdir listed".into())?;
-        for (n, sketch) in sketches(SEED, self.files, self.max_xattrs).enumerate() {
+        for (n, spec) in file_specs(SEED, self.files, self.max_xattrs).enumerate() {
             if n.is_multiple_of(256) {
-                halt.check()?;
+                cancel.check()?;
             }
-            let path = TreePath::new(&format!("listed/{}", sketch.name));
+            let path = TreePath::new(&format!("listed/{}", spec.name));
             actor.create(&path).during(|| format!("create {}", path.relative()))?;
-            for (name, value) in &sketch.xattrs {
+            for (name, value) in &spec.xattrs {
                 actor.set_xattr(&path, name, value).during(|| format!("setxattr {}", path.relative()))?;
             }
         }
-        // Of what changed a moment ago, the record stream asks more, to be sure: directories are mostly older.
-        if self.records && self.max_xattrs > 0 && self.files > FEW { halt.wait(SETTLED) } else { Ok(()) }
+        // For entries that changed a moment ago, the record stream makes additional calls to be
+        // safe. Directories are usually older, so wait.
+        if self.records && self.max_xattrs > 0 && self.files > FEW { cancel.wait(SETTLED) } else { Ok(()) }
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
@@ -62,9 +67,9 @@ impl Workload for Listing {
     }
 }
 
-/// So few files are a test, not a measurement.
+/// Up to this many files, the run is a test and need not wait.
 const FEW: u64 = 1000;
-/// After so long no file counts as just changed.
+/// After this time no file counts as recently changed.
 const SETTLED: Duration = Duration::from_secs(4);
 
 #[repr(align(128))]
@@ -81,7 +86,7 @@ impl Step for Lister {
 
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.done = false;
-        if self.empties { actor.forget(Forget::Disk) } else { Ok(()) }
+        if self.empties { actor.drop_caches(Caches::Disk) } else { Ok(()) }
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
@@ -92,8 +97,8 @@ impl Step for Lister {
         let level = self.how.level;
         let listed = if self.how.records { actor.records(&self.dir, level)? } else { actor.list(&self.dir, level)? };
         if listed.entries != self.how.files {
-            let say = format!("{} of {} entries were listed", listed.entries, self.how.files);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, say));
+            let text = format!("{} of {} entries were listed", listed.entries, self.how.files);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(listed.entries)
     }

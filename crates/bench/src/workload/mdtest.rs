@@ -1,38 +1,41 @@
-//! The metadata phases of IO500's mdtest: easy (empty files in directories of one's own) and hard (files of 3901 bytes,
-//! all in one directory).
+//! The metadata phases of IO500's mdtest: easy (empty files, each worker in its own directory) and
+//! hard (files of 3901 bytes, all in one directory).
 //!
-//! One operation is one file. The phases before the measured one are done uncounted. As IO500 has it (mdtest's option -N 1), a
-//! worker works on files of others, so that it does not ask for what it has in its caches itself: it stats those of the next one,
-//! reads those of the second further, and deletes those of the third. They are counted round: of two workers each reads its own,
-//! of three each deletes its own, and one alone has only its own.
+//! One operation is one file. The phases before the measured one run without counting. As in IO500
+//! (mdtest's option -N 1), a worker works on the files of other workers, so that they are not in
+//! its own caches. Worker n stats the files of worker n+1, reads those of worker n+2, and deletes
+//! those of worker n+3. The numbers wrap around: with two workers each reads its own files, with
+//! three each deletes its own, and a single worker always uses its own.
 
 use std::io;
 
 use super::{Pace, Part, Step, Task, Workload, each};
 use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
+    base::{
+        cancel::Cancel,
+        failure::{During, Failure},
+        path::TreePath,
+        phase::Phase,
+    },
     target::{Actor, Open},
-    work,
 };
 
 /// Bytes in each file of the hard variant.
 const HARD_SIZE: usize = 3901;
 
-/// What is measured.
+/// The measured phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum TestPhase {
     /// Create; in the hard variant also write.
     Write,
     Stat,
-    /// Open, read and close: the hard variant's.
+    /// Open, read and close; only in the hard variant.
     Read,
     Delete,
 }
 
-impl Phase {
-    /// So many workers further is the one whose files it is done to.
+impl TestPhase {
+    /// Distance to the worker whose files this phase uses.
     fn stride(self) -> usize {
         match self {
             Self::Write => 0,
@@ -47,7 +50,7 @@ impl Phase {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MdTest {
     pub(crate) hard: bool,
-    pub(crate) phase: Phase,
+    pub(crate) phase: TestPhase,
     /// Files of each thread.
     pub(crate) files: u64,
 }
@@ -57,7 +60,7 @@ impl MdTest {
         if self.hard { "hard".into() } else { format!("easy{worker}") }
     }
 
-    /// What a worker has written.
+    /// The files that a worker writes.
     fn files(self, worker: usize) -> Vec<TreePath> {
         let dir = self.dir(worker);
         (0..self.files).map(|n| TreePath::new(&format!("{dir}/file.{worker}.{n}"))).collect()
@@ -69,7 +72,7 @@ impl Workload for MdTest {
         Pace::Rounds
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, workers: usize, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, workers: usize, _: &Cancel) -> Result<(), Failure> {
         let dirs = if self.hard { 1 } else { workers };
         (0..dirs)
             .map(|worker| self.dir(worker))
@@ -85,37 +88,37 @@ impl Workload for MdTest {
 
 #[repr(align(128))]
 struct Files<'a> {
-    /// What ends it before its time.
-    until: &'a work::Phase,
+    /// The measurement's phase, which may end the work early.
+    until: &'a Phase,
     how: MdTest,
-    /// Those that this worker writes.
+    /// The files that this worker writes.
     own: Vec<TreePath>,
-    /// Those that the phase is done to.
+    /// The files that the phase works on.
     files: Vec<TreePath>,
-    /// To be written, or read.
+    /// Buffer to write from, or to read into.
     data: Vec<u8>,
     next: usize,
 }
 
-/// Does one phase to one file.
-fn one(how: MdTest, phase: Phase, file: &TreePath, data: &mut [u8], actor: &mut dyn Actor) -> io::Result<()> {
+/// Runs one phase on one file.
+fn one(how: MdTest, phase: TestPhase, file: &TreePath, data: &mut [u8], actor: &mut dyn Actor) -> io::Result<()> {
     let whole = |count: usize| if count == HARD_SIZE { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
     match phase {
-        Phase::Write if how.hard => actor.with_open(file, Open::Create, &mut |file| whole(file.write(data)?)),
-        Phase::Write => actor.create(file),
-        Phase::Stat => actor.stat(file),
-        Phase::Read => actor.with_open(file, Open::Read, &mut |file| whole(file.read(data)?)),
-        Phase::Delete => actor.unlink(file),
+        TestPhase::Write if how.hard => actor.with_open(file, Open::Create, &mut |file| whole(file.write(data)?)),
+        TestPhase::Write => actor.create(file),
+        TestPhase::Stat => actor.stat(file),
+        TestPhase::Read => actor.with_open(file, Open::Read, &mut |file| whole(file.read(data)?)),
+        TestPhase::Delete => actor.unlink(file),
     }
 }
 
 impl Step for Files<'_> {
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.next = 0;
-        if self.how.phase == Phase::Write {
+        if self.how.phase == TestPhase::Write {
             return Ok(());
         }
-        each(&self.own, self.until, |file| one(self.how, Phase::Write, file, &mut self.data, actor))
+        each(&self.own, self.until, |file| one(self.how, TestPhase::Write, file, &mut self.data, actor))
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
@@ -127,9 +130,9 @@ impl Step for Files<'_> {
 
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         let there = match self.how.phase {
-            Phase::Write => &self.files[..self.next],
-            Phase::Delete => &self.files[self.next..],
-            Phase::Stat | Phase::Read => &self.own[..],
+            TestPhase::Write => &self.files[..self.next],
+            TestPhase::Delete => &self.files[self.next..],
+            TestPhase::Stat | TestPhase::Read => &self.own[..],
         };
         each(there, self.until, |file| actor.unlink(file))
     }
@@ -142,14 +145,14 @@ mod tests {
     use super::*;
     use crate::target::{Nothing, Work};
 
-    /// Who is asked for what.
+    /// Records which files are made and which are used.
     #[derive(Default)]
-    struct Noting {
+    struct Recorder {
         made: BTreeSet<String>,
         asked: BTreeSet<String>,
     }
 
-    impl Actor for Noting {
+    impl Actor for Recorder {
         fn mkdir(&mut self, _: &TreePath) -> io::Result<()> {
             Ok(())
         }
@@ -174,42 +177,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_before_its_time_is_neither_prepared_nor_taken_back() {
-        let phase = work::Phase::new();
-        let how = MdTest { hard: false, phase: Phase::Stat, files: 3 };
+    fn cancelled_part_is_neither_prepared_nor_cleaned_up() {
+        let phase = Phase::new();
+        let how = MdTest { hard: false, phase: TestPhase::Stat, files: 3 };
         let mut task = how.task(Part { seed: 1, worker: 0, workers: 2, shared: None, phase: &phase });
-        let mut noting = Noting::default();
-        task.begin(&mut noting).expect("noting does not fail");
-        assert_eq!(std::mem::take(&mut noting.made).len(), 3);
-        phase.advance(work::Phase::STOP);
-        task.end(&mut noting).expect("noting does not fail");
-        assert_eq!(std::mem::take(&mut noting.asked).len(), 3, "the last round's");
-        phase.advance(work::Phase::LEFT);
-        task.begin(&mut noting).expect("noting does not fail");
-        task.end(&mut noting).expect("noting does not fail");
-        assert!(noting.made.is_empty() && noting.asked.is_empty());
+        let mut recorder = Recorder::default();
+        task.begin(&mut recorder).expect("a recorder does not fail");
+        assert_eq!(std::mem::take(&mut recorder.made).len(), 3);
+        phase.advance(Phase::STOP);
+        task.end(&mut recorder).expect("a recorder does not fail");
+        assert_eq!(std::mem::take(&mut recorder.asked).len(), 3, "the files of the last round");
+        phase.advance(Phase::LEFT);
+        task.begin(&mut recorder).expect("a recorder does not fail");
+        task.end(&mut recorder).expect("a recorder does not fail");
+        assert!(recorder.made.is_empty() && recorder.asked.is_empty());
     }
 
     #[test]
-    fn a_worker_looks_at_files_of_another() {
+    fn worker_uses_files_of_another_worker() {
         for (phase, hard, workers) in [
-            (Phase::Stat, false, 2),
-            (Phase::Delete, false, 2),
-            (Phase::Stat, false, 5),
-            (Phase::Delete, false, 5),
-            // Two are two further than themselves.
-            (Phase::Read, true, 3),
+            (TestPhase::Stat, false, 2),
+            (TestPhase::Delete, false, 2),
+            (TestPhase::Stat, false, 5),
+            (TestPhase::Delete, false, 5),
+            // With two workers, worker n+2 is worker n itself.
+            (TestPhase::Read, true, 3),
         ] {
             let (mut made, mut asked) = (BTreeSet::new(), BTreeSet::new());
             for worker in 0..workers {
-                let (how, now) = (MdTest { hard, phase, files: 3 }, work::Phase::new());
+                let (how, now) = (MdTest { hard, phase, files: 3 }, Phase::new());
                 let mut task = how.task(Part { seed: 1, worker, workers, shared: None, phase: &now });
-                let mut noting = Noting::default();
-                task.begin(&mut noting).expect("noting does not fail");
-                while task.batch(&mut noting, None, u64::MAX).expect("noting does not fail") > 0 {}
-                assert!(noting.made.is_disjoint(&noting.asked), "{phase:?} of {workers}");
-                made.append(&mut noting.made);
-                asked.append(&mut noting.asked);
+                let mut recorder = Recorder::default();
+                task.begin(&mut recorder).expect("a recorder does not fail");
+                while task.batch(&mut recorder, None, u64::MAX).expect("a recorder does not fail") > 0 {}
+                assert!(recorder.made.is_disjoint(&recorder.asked), "{phase:?} of {workers}");
+                made.append(&mut recorder.made);
+                asked.append(&mut recorder.asked);
             }
             assert_eq!(made, asked, "{phase:?}: each file once");
         }

@@ -1,32 +1,31 @@
-//! The metadata cells of FxMark, and opening one file: an operation, on names of one's own or on common ones.
+//! The metadata workloads of FxMark, and opening one file: an operation on private or on shared
+//! names.
 //!
-//! FxMark (Min, Kashyap, Maass, Kang, Kim: "Understanding Manycore Scalability of File Systems", USENIX ATC 2016)
-//! varies one thing at a time: what is done, and how much of the tree the threads share. Paths are five components deep; of
-//! what is private, only the root is shared. Not as there: random files (its MRPM) are those of one directory, not of a tree.
+//! FxMark (Min, Kashyap, Maass, Kang, Kim: "Understanding Manycore Scalability of File Systems",
+//! USENIX ATC 2016) varies one thing at a time: the operation, and how much of the tree the threads
+//! share. Paths are five components deep. Private paths share only the root. One workload differs:
+//! random files (FxMark's MRPM) are those of one directory here, not of a tree.
 
 use std::io;
 
 use super::{Pace, Part, Step, Task, Workload, each, stat::StatRounds, tree::make_all};
 use crate::{
-    failure::Failure,
-    halt::Halt,
-    path::TreePath,
+    base::{cancel::Cancel, failure::Failure, path::TreePath, phase::Phase},
     target::{Actor, Level},
-    work::Phase,
 };
 
-/// What is shared.
+/// What the threads share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Nothing: each thread works in a directory of its own.
+    /// Nothing: each thread works in its own directory.
     Nothing,
-    /// The directory; names are the thread's own.
+    /// The directory; each thread has its own names.
     Directory,
     /// The file as well.
     File,
 }
 
-/// What is done over and over.
+/// The repeated operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Stat,
@@ -36,42 +35,44 @@ pub(crate) enum Verb {
     Readdir,
     Create,
     Unlink,
-    /// Within the own directory; if the directory is shared: from the own one into that.
+    /// Within the thread's directory. If the directory is shared: from the thread's directory into
+    /// the shared one.
     Rename,
 }
 
-/// One cell: a verb and what is shared.
+/// One combination of an operation and what is shared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell {
     pub(crate) verb: Verb,
     pub(crate) share: Share,
-    /// Files in a directory, or of a thread in one round.
+    /// Files in a directory, or files of a thread in one round.
     pub(crate) files: u64,
 }
 
-/// Below the root, what leads to the directory of a worker, or to that of all; the directory comes last.
-fn way(worker: Option<usize>) -> [String; 4] {
+/// The directories above a worker's files, or above the shared files. The last one contains the
+/// files.
+fn ancestors(worker: Option<usize>) -> [String; 4] {
     let top = worker.map_or_else(|| "common".to_owned(), |worker| format!("of{worker}"));
     ["", "/a", "/a/b", "/a/b/c"].map(|below| format!("{top}{below}"))
 }
 
-/// The directory of a worker, or that of all.
+/// The directory of a worker, or the shared one.
 fn dir(worker: Option<usize>) -> String {
-    let [.., dir] = way(worker);
+    let [.., dir] = ancestors(worker);
     dir
 }
 
 impl Cell {
-    /// Which worker's directory a worker works in; none: everybody's.
+    /// The worker whose directory a worker uses; none: the shared one.
     fn owner(self, worker: usize) -> Option<usize> {
         (self.share == Share::Nothing).then_some(worker)
     }
 
-    /// What the directory of `owner` holds before the clock starts.
-    fn standing(self, owner: Option<usize>) -> Vec<TreePath> {
+    /// The files in the directory of `owner` before the clock starts.
+    fn prepared_files(self, owner: Option<usize>) -> Vec<TreePath> {
         let files = match self.verb {
             Verb::Create | Verb::Unlink | Verb::Rename => 0,
-            // One's own file among nobody else's; everybody's one file.
+            // Private: one file of each worker. Same file: one file for all.
             Verb::Stat | Verb::Open if self.share != Share::Directory => 1,
             Verb::Stat | Verb::Open | Verb::Readdir => self.files,
         };
@@ -87,20 +88,20 @@ impl Workload for Cell {
         }
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, workers: usize, halt: &Halt) -> Result<(), Failure> {
-        // A rename into the common directory starts in one's own.
+    fn prepare(&self, actor: &mut dyn Actor, workers: usize, cancel: &Cancel) -> Result<(), Failure> {
+        // A rename into the shared directory starts in the worker's directory.
         (0..workers).map(Some).chain([None]).try_for_each(|owner| {
             let is_used = (self.share == Share::Nothing) == owner.is_some();
-            let files = if is_used { self.standing(owner) } else { Vec::new() };
-            make_all(actor, way(owner).iter().map(|dir| TreePath::new(dir)), files, halt)
+            let files = if is_used { self.prepared_files(owner) } else { Vec::new() };
+            make_all(actor, ancestors(owner).iter().map(|dir| TreePath::new(dir)), files, cancel)
         })
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
         let owner = self.owner(part.worker);
         match self.verb {
-            Verb::Stat => Box::new(StatRounds::new(&self.standing(owner), part)),
-            Verb::Open => Box::new(Open { path: self.standing(owner).swap_remove(0) }),
+            Verb::Stat => Box::new(StatRounds::new(&self.prepared_files(owner), part)),
+            Verb::Open => Box::new(Open { path: self.prepared_files(owner).swap_remove(0) }),
             Verb::Readdir => Box::new(Read { dir: TreePath::new(&dir(owner)), files: self.files }),
             Verb::Create | Verb::Unlink | Verb::Rename => Box::new(Change::new(*self, part)),
         }
@@ -133,18 +134,18 @@ impl Step for Read {
         if entries == self.files {
             return Ok(entries);
         }
-        let say = format!("{entries} of {} entries were listed", self.files);
-        Err(io::Error::new(io::ErrorKind::InvalidData, say))
+        let text = format!("{entries} of {} entries were listed", self.files);
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
     }
 }
 
-/// Creates, unlinks or renames each of some names once; then the round is over.
+/// Creates, unlinks or renames each name once. Then the round is over.
 #[repr(align(128))]
 struct Change<'a> {
     phase: &'a Phase,
     verb: Verb,
     names: Vec<TreePath>,
-    /// Where renames lead; otherwise empty.
+    /// The targets of renames; otherwise empty.
     renamed: Vec<TreePath>,
     next: usize,
 }
@@ -154,7 +155,7 @@ impl<'a> Change<'a> {
         let mut rng = part.rng();
         let mut draw = |owner, count| -> Vec<TreePath> {
             let dir = dir(owner);
-            // The number of the worker keeps names of two threads apart.
+            // The number of the worker makes the names of two threads different.
             let name = |_| TreePath::new(&format!("{dir}/{:016x}.{}", rng.u64(..), part.worker));
             (0..count).map(name).collect()
         };
@@ -186,7 +187,7 @@ impl Step for Change<'_> {
     }
 
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
-        // A round that was broken off has done a part of its names.
+        // A cancelled round has processed only a part of its names.
         let (done, left) = self.names.split_at(self.next);
         let (done, left) = match self.verb {
             Verb::Create => (done, &[][..]),
@@ -202,9 +203,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_root_is_shared_by_what_is_private() {
+    fn private_paths_share_only_the_root() {
         let cell = Cell { verb: Verb::Stat, share: Share::Nothing, files: 1 };
-        let [one, other] = [0, 1].map(|worker| cell.standing(cell.owner(worker)).swap_remove(0));
+        let [one, other] = [0, 1].map(|worker| cell.prepared_files(cell.owner(worker)).swap_remove(0));
         let [one, other] = [&one, &other].map(|path| path.relative().split('/').collect::<Vec<_>>());
         assert_eq!((one.len(), other.len()), (5, 5));
         assert_ne!(one[0], other[0]);

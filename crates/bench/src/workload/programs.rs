@@ -1,7 +1,8 @@
-//! find-size and git-diff: programs over a tree, as the work on dcache (2013) ran them beside its own measurements.
+//! find-size and git-diff: programs over a tree, which the work on dcache (2013) also ran.
 //!
-//! That work found no difference in them: most of their time is not spent where it had changed something. They are here
-//! so that the same can be seen again. Each thread runs the program once in a round; one operation is one run.
+//! That work found no difference in them: they spend most of their time outside of the code that it
+//! had changed. They are here so that this result can be checked. Each thread runs the program once
+//! per round; one operation is one run.
 
 use std::{
     env,
@@ -15,19 +16,21 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{Pace, Part, Step, Task, Workload, tree::make_all};
 use crate::{
-    child,
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
+    base::{
+        cancel::Cancel,
+        child,
+        failure::{During, Failure},
+        path::TreePath,
+    },
     target::Actor,
 };
 
 /// Files in each directory.
 const IN_DIR: u64 = 100;
-/// One file in so many is empty, and found by `find -size 0b`.
+/// One file in this many is empty, and found by `find -size 0b`.
 const EMPTY: u64 = 10;
 
-/// Which program.
+/// The program to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `find . -size 0b`
@@ -48,7 +51,7 @@ impl Workload for Runs {
         Pace::Rounds
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, _: usize, halt: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, cancel: &Cancel) -> Result<(), Failure> {
         let Some(root) = actor.host_path().map(|path| path.join("tree")) else {
             let none = io::Error::from(io::ErrorKind::Unsupported);
             return Err(Failure::Io("running a program".into(), none));
@@ -56,10 +59,10 @@ impl Workload for Runs {
         let name = |n: u64| format!("tree/dir{}/file{n}", n / IN_DIR);
         let dirs = (0..self.files.div_ceil(IN_DIR)).map(|dir| TreePath::new(&format!("tree/dir{dir}")));
         let dirs = [TreePath::new("tree")].into_iter().chain(dirs);
-        make_all(actor, dirs, (0..self.files).map(|n| TreePath::new(&name(n))), halt)?;
+        make_all(actor, dirs, (0..self.files).map(|n| TreePath::new(&name(n))), cancel)?;
         for n in (0..self.files).filter(|n| !n.is_multiple_of(EMPTY)) {
             if n.is_multiple_of(256) {
-                halt.check()?;
+                cancel.check()?;
             }
             let path = TreePath::new(&name(n));
             let mut write = || actor.open(&path)?.write(format!("{n}\n").as_bytes());
@@ -80,14 +83,15 @@ impl Workload for Runs {
     }
 }
 
-/// Makes a file older than any index. One of the same second git would read, in each run, to be sure that it has not changed:
-/// how many there are would depend on when the second began.
+/// Makes a file older than any git index. If a file were of the same second as the index, git would
+/// read it in every run to check it for changes, and the number of such files would depend on when
+/// that second began.
 fn age(file: &Path) -> rustix::io::Result<()> {
     let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     utimensat(CWD, file, &Timestamps { last_access: old, last_modification: old }, AtFlags::empty())
 }
 
-/// Makes a repository of what is there.
+/// Makes a git repository of the tree.
 fn commit(root: &Path) -> Result<(), Failure> {
     let commit = ["-c", "user.name=pando", "-c", "user.email=pando@localhost", "commit", "-q", "-m", "all"];
     for args in [&["init", "-q"][..], &["add", "."], &commit] {
@@ -102,12 +106,13 @@ fn commit(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// git without the caller's settings: a hook or a file-system monitor would be measured too. And without his repository, which
-/// the environment names where git itself has run us. On a mount that shows what we made as somebody else's git would refuse:
-/// this one repository it may take, and no other that it finds.
+/// A git command without the user's configuration: hooks or a file-system monitor would be measured
+/// as well. The environment variables that name a repository are removed; they are set if git
+/// itself runs this program. If a mount shows our files as owned by another user, git refuses them,
+/// so this one repository is declared safe, and no other one.
 fn git(root: &Path, args: &[&str]) -> Command {
     let mut ours = OsString::from("safe.directory=");
-    // As git compares it: without links on the way.
+    // git compares the path without symbolic links.
     ours.push(root.canonicalize().as_deref().unwrap_or(root));
     let mut command = Command::new("git");
     command.arg("-C").arg(root).arg("-c").arg(ours).args(["-c", "gc.auto=0"]).args(args);
@@ -118,11 +123,11 @@ fn git(root: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Says which program is not there.
+/// Adds the name of a program that is not installed.
 fn missing(program: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| match error.kind() {
         io::ErrorKind::NotFound => {
-            io::Error::new(io::ErrorKind::NotFound, format!("{program} is not there: install it"))
+            io::Error::new(io::ErrorKind::NotFound, format!("{program} is not installed: install it"))
         }
         _ => error,
     }
@@ -185,7 +190,7 @@ mod tests {
     use crate::target::{TargetSpec, tests::scratch};
 
     #[test]
-    fn git_takes_the_one_repository_that_is_somebody_elses() {
+    fn git_accepts_only_the_named_repository_of_another_user() {
         if !pandofs_testkit::has(&["git"]) || !pandofs_testkit::is_root() {
             return;
         }
@@ -195,7 +200,7 @@ mod tests {
             std::fs::create_dir(root).expect("mkdir");
             std::fs::write(root.join("file"), "data").expect("writing");
             commit(root).expect("a repository");
-            // As a mount may show them.
+            // The owner that a mount may show.
             for path in [root, &root.join(".git")] {
                 std::os::unix::fs::chown(path, Some(65534), None).expect("chown");
             }
@@ -204,11 +209,11 @@ mod tests {
         let diff = |root: &Path, args: &[&str]| git(root, args).output().expect("git").status.success();
         assert!(diff(&one, &["diff"]) && diff(&link, &["diff"]));
         let other = other.to_str().expect("UTF-8");
-        assert!(!diff(&one, &["-C", other, "diff"]), "only what was named");
+        assert!(!diff(&one, &["-C", other, "diff"]), "only the named one");
     }
 
     #[test]
-    fn git_need_not_read_files_to_know_them() {
+    fn git_index_is_newer_than_all_files() {
         if !pandofs_testkit::has(&["git"]) {
             return;
         }
@@ -217,7 +222,7 @@ mod tests {
         let session = target.target().open().expect("it opens");
         let mut actor = session.actor().expect("an actor");
         let runs = Runs { program: Program::GitDiff, files: 120 };
-        runs.prepare(&mut *actor, 1, &Halt::default()).expect("prepared");
+        runs.prepare(&mut *actor, 1, &Cancel::default()).expect("prepared");
         let tree = actor.host_path().expect("a directory").join("tree");
         let changed = |file: &str| tree.join(file).metadata().expect("it is there").mtime();
         assert!((0..120).all(|n| changed(&format!("dir{}/file{n}", n / IN_DIR)) < changed(".git/index")));

@@ -1,17 +1,19 @@
-//! Reading one block over and over, each thread through an open file of its own: FxMark's cells DRBL (of a file of one's own)
-//! and DRBH (all the same block of one file).
+//! Reads of one block, each thread through its own open file: FxMark's DRBL (each thread has its
+//! own file) and DRBH (all read the same block of one file).
 
 use std::io;
 
 use super::{Part, Step, Task, Workload};
 use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
+    base::{
+        cancel::Cancel,
+        failure::{During, Failure},
+        path::TreePath,
+    },
     target::{Actor, Handle},
 };
 
-/// What is read at once, and all there is in a file.
+/// The size of a read, and of each file.
 const BLOCK: usize = 4096;
 
 /// Reads of 4 KiB.
@@ -29,7 +31,7 @@ impl Reads {
 }
 
 impl Workload for Reads {
-    fn prepare(&self, actor: &mut dyn Actor, workers: usize, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, workers: usize, _: &Cancel) -> Result<(), Failure> {
         for worker in 0..if self.shared { 1 } else { workers } {
             actor
                 .open(&self.file(worker))

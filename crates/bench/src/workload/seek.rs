@@ -1,43 +1,46 @@
 //! The lseek family: random seeks in a file of 128 MiB.
 //!
-//! The measurement behind lseek without the inode mutex (2009): the position belongs to the open file, so seeks through
-//! handles of their own have nothing to wait for, and seeks on one shared handle only each other's cache line. One
-//! operation is one seek. The random generator costs some nanoseconds, which are printed as those of the loop.
+//! This is the measurement of lseek without the inode mutex (2009). The position belongs to the
+//! open file. Seeks through separate handles therefore need not wait for each other, and seeks on a
+//! shared handle only contend for its cache line. One operation is one seek. The random generator
+//! costs some nanoseconds, which are reported as the cost of the loop.
 
 use std::io::{self, SeekFrom};
 
 use super::{Part, Step, Task, Workload};
 use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
+    base::{
+        cancel::Cancel,
+        failure::{During, Failure},
+        path::TreePath,
+    },
     target::{Actor, Handle},
 };
 
-/// Bytes in the file; a power of two.
+/// Size of the file in bytes; a power of two.
 const SIZE: u64 = 128 << 20;
-/// What disturbers read and write at once.
+/// Bytes that a helper reads or writes at once.
 const BLOCK: usize = 4096;
-/// Blocks that are appended before the file is cut again.
+/// Number of blocks that are appended before the file is truncated again.
 const APPENDED: u32 = 256;
 
-/// Where seeks go.
+/// The origin of seeks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whence {
     Set,
     Cur,
     End,
-    /// SEEK_SET and SEEK_END in turn.
+    /// Alternating SEEK_SET and SEEK_END.
     SetAndEnd,
 }
 
-/// What else goes on.
+/// The helper's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     Nothing,
-    /// One more thread reads on the same handle.
+    /// One helper reads on the same handle.
     Reads,
-    /// One more thread appends and fsyncs through a handle of its own.
+    /// One helper appends and fsyncs through its own handle.
     Fsyncs,
 }
 
@@ -67,7 +70,7 @@ impl Workload for Seeks {
         !self.shared && self.beside == Beside::Nothing
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Cancel) -> Result<(), Failure> {
         let mut make = || actor.open(&file())?.truncate(SIZE);
         make().during(|| "making a file of 128 MiB".into())
     }
@@ -79,7 +82,7 @@ impl Workload for Seeks {
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
         let (shared, own) = (part.shared, None);
         if part.helper().is_some() {
-            return Box::new(Disturber { beside: self.beside, shared, own, buffer: [1; BLOCK], written: 0 });
+            return Box::new(Helper { beside: self.beside, shared, own, buffer: [1; BLOCK], written: 0 });
         }
         let rng = part.rng();
         match self.whence {
@@ -91,18 +94,18 @@ impl Workload for Seeks {
     }
 }
 
-/// The handle to use: everybody's, or one of this thread's own.
+/// The handle to use: the shared one, or this thread's own.
 fn handle<'a>(shared: Option<&'a dyn Handle>, own: &'a Option<Box<dyn Handle>>) -> &'a dyn Handle {
     shared.or(own.as_deref()).expect("begun")
 }
 
-/// Seeks by a [`Whence`], as a constant: the choice is not part of the loop.
+/// Seeks by a [`Whence`], which is a constant so that the choice is not part of the loop.
 #[repr(align(128))]
 struct Seeker<'a, const WHENCE: u8> {
     shared: Option<&'a dyn Handle>,
     own: Option<Box<dyn Handle>>,
     rng: fastrand::Rng,
-    /// Where a relative seek starts, or how many seeks there were.
+    /// The distance of the last relative seek, or the number of seeks.
     place: u64,
 }
 
@@ -113,7 +116,8 @@ impl<const WHENCE: u8> Step for Seeker<'_, WHENCE> {
         if self.shared.is_none() {
             self.own = Some(actor.open(&file())?);
         }
-        // In the middle, where relative seeks of a shared handle stay: each goes forth and back.
+        // Start in the middle. Relative seeks on a shared handle stay near it: each goes forward
+        // and back.
         self.place = 0;
         handle(self.shared, &self.own).seek(SeekFrom::Start(SIZE / 2)).map(drop)
     }
@@ -132,7 +136,8 @@ impl<const WHENCE: u8> Step for Seeker<'_, WHENCE> {
                     SeekFrom::End(-random.cast_signed())
                 }
             }
-            // Forth by something, back by as much: no thread leaves the file, however many share the handle.
+            // Forward by a distance, then back by the same: no thread leaves the file, however many
+            // share the handle.
             _ if self.place == 0 => {
                 self.place = random / 4096 + 1;
                 SeekFrom::Current(self.place.cast_signed())
@@ -149,18 +154,18 @@ impl<const WHENCE: u8> Step for Seeker<'_, WHENCE> {
     }
 }
 
-/// What reads, or writes, beside the seeks.
+/// The helper that reads or writes beside the seeks.
 #[repr(align(128))]
-struct Disturber<'a> {
+struct Helper<'a> {
     beside: Beside,
     shared: Option<&'a dyn Handle>,
     own: Option<Box<dyn Handle>>,
     buffer: [u8; BLOCK],
-    /// Blocks appended since the file had its size.
+    /// Number of blocks appended since the last truncation.
     written: u32,
 }
 
-impl Step for Disturber<'_> {
+impl Step for Helper<'_> {
     const BATCH: u32 = 1;
 
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {

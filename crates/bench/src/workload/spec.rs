@@ -1,4 +1,4 @@
-//! A workload as named on the command line: `NAME`, or `NAME:KEY=VALUE,...`.
+//! Parsing of workload names: `NAME`, or `NAME:KEY=VALUE,...`.
 
 use std::str::FromStr;
 
@@ -6,32 +6,11 @@ use super::{
     Pace, Workload,
     limited::Limited,
     registry::{Definition, GROUPS, WORKLOADS},
+    settings::{Key, Settings},
 };
 
-/// The setting that all workloads have which would go on for ever.
+/// The setting that all endless workloads have.
 const STEPS: &str = "steps";
-
-/// A number that a workload can be given.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) name: &'static str,
-    pub(crate) default: u64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
-    pub(crate) what: &'static str,
-}
-
-/// The numbers of one workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings(Vec<(&'static str, u64)>);
-
-impl Settings {
-    /// # Panics
-    /// If the workload has no such key: keys are looked up by the definitions that have them.
-    pub(crate) fn get(&self, name: &str) -> u64 {
-        self.0.iter().find(|(key, _)| *key == name).expect("a key of this workload").1
-    }
-}
 
 /// A workload as named on the command line.
 #[derive(Debug, Clone)]
@@ -39,7 +18,7 @@ pub struct WorkloadSpec {
     name: String,
     definition: &'static Definition,
     settings: Settings,
-    /// Operations of each worker, if their number was given.
+    /// Operations of each worker in a round, if given.
     steps: Option<u64>,
 }
 
@@ -58,11 +37,11 @@ impl WorkloadSpec {
     }
 }
 
-/// What a name on the command line stands for: one workload, or several.
+/// The meaning of a name on the command line: one workload, or a group.
 #[derive(Debug, Clone)]
 pub struct Named(Vec<WorkloadSpec>);
 
-/// All workloads that names stand for, in their order.
+/// All workloads that the names stand for, in order.
 pub(crate) fn parse_all(named: &[Named]) -> Vec<WorkloadSpec> {
     named.iter().flat_map(|named| named.0.iter().cloned()).collect()
 }
@@ -85,7 +64,7 @@ fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String>
     let definition = WORKLOADS.iter().find(|definition| definition.name == name).ok_or_else(|| {
         let names: Vec<&str> =
             WORKLOADS.iter().map(|definition| definition.name).chain(GROUPS.iter().map(|group| group.0)).collect();
-        format!("no such workload; there are: {}", names.join(", "))
+        format!("no such workload; the workloads are: {}", names.join(", "))
     })?;
     let mut values: Vec<(&'static str, u64)> = definition.keys.iter().map(|key| (key.name, key.default)).collect();
     let mut steps = None;
@@ -98,8 +77,8 @@ fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String>
         let place = definition.keys.iter().position(|known| known.name == key).ok_or_else(|| {
             let keys: Vec<&str> = definition.keys.iter().map(|key| key.name).collect();
             match keys.is_empty() {
-                true => format!("{name} has no `{key}`; it has no settings but {STEPS}"),
-                false => format!("{name} has no `{key}`; it has: {}, {STEPS}", keys.join(", ")),
+                true => format!("{name} has no setting `{key}`; its only setting is {STEPS}"),
+                false => format!("{name} has no setting `{key}`; it has: {}, {STEPS}", keys.join(", ")),
             }
         })?;
         let Key { min, max, .. } = definition.keys[place];
@@ -109,7 +88,9 @@ fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String>
     if steps.is_some() {
         let whole = (definition.make)(&spec.settings);
         if whole.pace() != Pace::Timed || whole.helpers() > 0 {
-            return Err(format!("{name} takes no {STEPS}: it has an end, or threads that disturb it"));
+            return Err(format!(
+                "{name} has no setting {STEPS}: its rounds already end, or it has threads that disturb the workers"
+            ));
         }
     }
     Ok(spec)
@@ -117,7 +98,7 @@ fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String>
 
 fn count(key: &str, value: &str, (min, max): (u64, u64)) -> Result<u64, String> {
     let count = value.parse().ok().filter(|value| (min..=max).contains(value));
-    count.ok_or_else(|| format!("{key} is a number from {min} to {max}, not `{value}`"))
+    count.ok_or_else(|| format!("{key} must be a number from {min} to {max}, not `{value}`"))
 }
 
 #[cfg(test)]
@@ -129,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_defaults() {
+    fn settings_replace_defaults() {
         let specs = parse("statwalk:files=7").expect("a workload");
         assert_eq!(specs[0].name(), "statwalk:files=7");
         assert_eq!((specs[0].settings.get("files"), specs[0].settings.get("dirs")), (7, 20));
@@ -139,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn bad_names_and_settings_are_explained() {
         for (text, says) in [
             ("nothing", "crunl"),
-            ("crunl:files=1", "no settings but steps"),
+            ("crunl:files=1", "its only setting is steps"),
             ("crunl:steps=0", "from 1 to"),
-            ("statwalk:steps=1", "has an end"),
+            ("statwalk:steps=1", "already end"),
             ("dpath:steps=1", "disturb"),
             ("statwalk:fils=1", "dirs, files, steps"),
             ("statwalk:files=0", "from 1 to"),

@@ -1,16 +1,21 @@
-//! stat: by path, four components deep, over many files in random order; everything hot.
+//! stat by path, four components deep, over many files in random order, with hot caches.
 //!
-//! The measurement behind silent reads: threads that only look must not slow each other down.
+//! This is the measurement of read operations that write no shared memory: threads that only read
+//! must not slow each other down.
 
 use std::io;
 
 use super::{Part, Step, Task, Workload, tree::make_all};
-use crate::{failure::Failure, halt::Halt, path::TreePath, target::Actor};
+use crate::{
+    base::{cancel::Cancel, failure::Failure, path::TreePath},
+    target::Actor,
+};
 
-/// How many directories stand in each of the three levels.
+/// The shape of the tree.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// Directories in each directory of three levels: its cube is the number of directories with files.
+    /// Directories in each directory of three levels. The number of directories with files is the
+    /// third power of it.
     pub(crate) fan_out: u32,
     /// Files in each directory of the third level.
     pub(crate) files: u32,
@@ -30,7 +35,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// All paths, made now.
+    /// Makes all paths.
     pub(crate) fn new(shape: Shape) -> Self {
         let (mut dirs, mut files) = (Vec::new(), Vec::new());
         for a in 0..shape.fan_out {
@@ -50,8 +55,8 @@ impl Stat {
 }
 
 impl Workload for Stat {
-    fn prepare(&self, actor: &mut dyn Actor, _: usize, halt: &Halt) -> Result<(), Failure> {
-        make_all(actor, self.dirs.iter().cloned(), self.files.iter().cloned(), halt)
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, cancel: &Cancel) -> Result<(), Failure> {
+        make_all(actor, self.dirs.iter().cloned(), self.files.iter().cloned(), cancel)
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
@@ -59,7 +64,7 @@ impl Workload for Stat {
     }
 }
 
-/// stat of each path of a set, in an order of this part's own, over and over.
+/// stat of each path of a set, in an order that depends on the part, repeatedly.
 #[repr(align(128))]
 pub(super) struct StatRounds {
     paths: Vec<TreePath>,
@@ -68,11 +73,13 @@ pub(super) struct StatRounds {
 
 impl StatRounds {
     pub(super) fn new(files: &[TreePath], part: Part<'_>) -> Self {
-        // A shuffle, not independent draws: in one round each path comes once, and the generator costs nothing later.
+        // A shuffle instead of random draws: each path occurs once per round, and the loop needs no
+        // random generator.
         let mut order: Vec<u32> = (0..files.len()).map(|n| u32::try_from(n).expect("few files")).collect();
         part.rng().shuffle(&mut order);
-        // Copies, made in the order of use: memory is then read from one end to the other, which the processor
-        // foresees. Otherwise each operation would pay for cache misses of its own before the target's first.
+        // Copies in the order of use, so that memory is read sequentially, which the CPU
+        // prefetches. Otherwise each operation would include cache misses of the loop before the
+        // target's first one.
         Self { paths: order.iter().map(|&file| files[file as usize].clone()).collect(), next: 0 }
     }
 }
@@ -95,9 +102,9 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::work::Phase;
+    use crate::base::phase::Phase;
 
-    /// Counts how often each path is asked for.
+    /// Counts how often each path is used.
     #[derive(Default)]
     struct Counting(HashMap<String, u32>);
 
@@ -118,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_is_the_documented_one() {
+    fn default_shape_is_the_documented_one() {
         let stat = Stat::new(Shape::default());
         assert_eq!(stat.files.len(), 100_000);
         assert_eq!(stat.dirs.len(), 10 + 100 + 1000);
@@ -126,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_meets_each_path_once() {
+    fn round_uses_each_path_once() {
         let stat = Stat::new(Shape { fan_out: 3, files: 37 });
         let (mut actor, mut done) = (Counting::default(), 0);
         let phase = Phase::new();

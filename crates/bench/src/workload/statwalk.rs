@@ -1,16 +1,16 @@
-//! statwalk: each thread walks a tree of its own and stats each file; every look-up misses the inode cache.
+//! statwalk: each thread walks its own tree and stats each file. Every look-up misses the inode
+//! cache.
 //!
-//! The measurement behind the inode look-up without a lock (2024): twenty threads that each bring in inodes of their
-//! own waited for the one lock of the inode hash. One operation is one stat. Before each round the caches are emptied.
+//! This is the measurement of the lockless inode look-up (2024). Twenty threads, each of which
+//! reads its own inodes into the cache, waited for the single lock of the inode hash. One operation
+//! is one stat. The caches are emptied before each round.
 
 use std::io;
 
 use super::{Pace, Part, Step, Task, Workload, tree::make_all};
 use crate::{
-    failure::Failure,
-    halt::Halt,
-    path::TreePath,
-    target::{Actor, Forget},
+    base::{cancel::Cancel, failure::Failure, path::TreePath},
+    target::{Actor, Caches},
 };
 
 /// A walk over `dirs` directories of `files` files each.
@@ -33,11 +33,11 @@ impl Workload for StatWalk {
         Pace::Cold
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, workers: usize, halt: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, actor: &mut dyn Actor, workers: usize, cancel: &Cancel) -> Result<(), Failure> {
         for worker in 0..workers {
             let dirs = (0..self.dirs).map(|dir| TreePath::new(&format!("tree{worker}/dir{dir}")));
             let dirs = [TreePath::new(&format!("tree{worker}"))].into_iter().chain(dirs);
-            make_all(actor, dirs, self.files_of(worker), halt)?;
+            make_all(actor, dirs, self.files_of(worker), cancel)?;
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ struct Walk {
 impl Step for Walk {
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.next = 0;
-        if self.empties { actor.forget(Forget::Inodes) } else { Ok(()) }
+        if self.empties { actor.drop_caches(Caches::Inodes) } else { Ok(()) }
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {

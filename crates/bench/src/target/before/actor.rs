@@ -1,4 +1,4 @@
-//! Which operation takes which locks.
+//! The locks that each operation takes.
 
 use std::{
     borrow::Borrow,
@@ -11,8 +11,8 @@ use std::{
 
 use super::locks::{DentryLock, InodeMutex, KernelLocks, parent};
 use crate::{
-    path::TreePath,
-    target::{Actor, Forget, Handle, Level, Listed, Open, Work},
+    base::path::TreePath,
+    target::{Actor, Caches, Handle, Level, Listed, Open, Work},
 };
 
 /// One thread's access to a target, under the locks.
@@ -22,7 +22,7 @@ pub(crate) struct Before<'a> {
     misses: bool,
 }
 
-/// A reference as the kernel counted them: under the dentry's lock.
+/// A reference as the kernel counted it: under the dentry's lock.
 struct Reference<'a>(&'a DentryLock);
 
 impl<'a> Reference<'a> {
@@ -43,7 +43,8 @@ impl<'a> Before<'a> {
         Self { inner, locks, misses }
     }
 
-    /// What changes a name: a reference on the directory while its mutex is held (`path_lookup` with LOOKUP_PARENT).
+    /// An operation that changes a name. It holds a reference to the directory, and the directory's
+    /// mutex (`path_lookup` with LOOKUP_PARENT).
     fn change<T>(&mut self, path: &TreePath, change: impl FnOnce(&mut dyn Actor) -> io::Result<T>) -> io::Result<T> {
         let dir = parent(path.relative());
         let _reference = Reference::get(self.locks.dentry(dir));
@@ -51,8 +52,9 @@ impl<'a> Before<'a> {
         change(&mut *self.inner)
     }
 
-    /// A walk to a file: a reference at its end (`path_walk`), the directory's mutex and twice the hash's lock if the
-    /// caches miss (`real_lookup`, `iget_locked`).
+    /// A path walk to a file. It takes a reference at its end (`path_walk`). If the caches miss, it
+    /// takes the directory's mutex once and the inode hash lock twice (`real_lookup`,
+    /// `iget_locked`).
     fn look<T>(&mut self, path: &TreePath, look: impl FnOnce(&mut dyn Actor) -> io::Result<T>) -> io::Result<T> {
         let path = path.relative();
         if self.misses {
@@ -65,7 +67,8 @@ impl<'a> Before<'a> {
         }
         match look(&mut *self.inner) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Tmpfs keeps no negative dentries: each such look-up is a miss.
+                // tmpfs keeps no negative dentries, so each look-up of a name that does not exist
+                // is a miss.
                 drop(self.locks.directory(parent(path)).lock());
                 Err(error)
             }
@@ -84,13 +87,13 @@ impl Actor for Before<'_> {
 
     fn create(&mut self, path: &TreePath) -> io::Result<()> {
         self.change(path, |inner| inner.create(path))?;
-        // Made with one reference, the open file's; closing puts it.
+        // The dentry starts with one reference, that of the open file; closing puts it.
         self.locks.dentry(path.relative()).put();
         Ok(())
     }
 
     fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
-        // `lookup_hash` gets a reference on the victim, under the directory's mutex.
+        // `lookup_hash` gets a reference to the victim, under the directory's mutex.
         let victim = self.locks.dentry(path.relative());
         self.change(path, |inner| {
             let _reference = Reference::get(victim);
@@ -113,13 +116,13 @@ impl Actor for Before<'_> {
     fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
         let (old, new) = (parent(from.relative()), parent(to.relative()));
         let _references = [old, new].map(|dir| Reference::get(self.locks.dentry(dir)));
-        // `lock_rename`: one directory's mutex, or the rename mutex and then both in order.
+        // `lock_rename`: one directory's mutex; or the rename mutex, and then both in order.
         let (first, second) = self.locks.directories(old, new);
         let _rename = second.map(|_| self.locks.rename_mutex.lock());
         let _first = first.lock();
         let _second = second.map(|second| second.lock());
         let _moved = Reference::get(self.locks.dentry(from.relative()));
-        // `d_move`: held for some instructions, not for the whole rename.
+        // `d_move` holds it for a few instructions, not for the whole rename.
         drop(self.locks.rename_lock.write());
         self.inner.rename(from, to)
     }
@@ -129,7 +132,7 @@ impl Actor for Before<'_> {
     }
 
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
-        // With O_CREAT: the directory's mutex, whether or not the file is there.
+        // With O_CREAT the directory's mutex is taken, whether or not the file exists.
         let inner = self.change(path, |inner| inner.open(path))?;
         Ok(Box::new(BeforeHandle::new(inner, path, self.locks.clone())))
     }
@@ -138,7 +141,7 @@ impl Actor for Before<'_> {
         let (locks, dir) = (&**self.locks, parent(path.relative()));
         let creates = how == Open::Create;
         let misses = self.misses && !creates;
-        // As `change` and `look` have it, up to where the file is open.
+        // As in `change` and `look`, until the file is open.
         let mut reference = creates.then(|| Reference::get(locks.dentry(dir)));
         let mut mutex = (creates || misses).then(|| locks.directory(dir).lock());
         if misses {
@@ -156,7 +159,7 @@ impl Actor for Before<'_> {
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         let mutex = self.locks.directory(dir.relative()).lock();
         if level > Level::Names {
-            // Held for the names only: a stat of each entry came after getdents.
+            // The mutex covers reading the names only: a stat of each entry came after getdents.
             drop(mutex);
         }
         self.inner.list(dir, level)
@@ -179,8 +182,8 @@ impl Actor for Before<'_> {
         self.inner.getcwd()
     }
 
-    fn forget(&mut self, what: Forget) -> io::Result<()> {
-        self.inner.forget(what)
+    fn drop_caches(&mut self, what: Caches) -> io::Result<()> {
+        self.inner.drop_caches(what)
     }
 
     fn host_path(&self) -> Option<&Path> {
@@ -188,11 +191,12 @@ impl Actor for Before<'_> {
     }
 }
 
-/// An open file under the locks, with a reference on its dentry. It borrows the one without, and the locks, unless it stays
-/// open: the kernel allocated nothing more, and threads had no count in common.
+/// An open file under the locks, with a reference to its dentry. It borrows the inner handle and
+/// the locks, unless it stays open: the kernel allocated nothing more, and its threads shared no
+/// further reference count.
 struct BeforeHandle<H, L: Borrow<KernelLocks>> {
     inner: H,
-    /// The locks of its dentry and of the file itself, in their tables.
+    /// The indices of its dentry's and of its own lock in the tables.
     dentry: usize,
     file: usize,
     locks: L,
@@ -223,7 +227,8 @@ where
     }
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Read took no lock then, and did not exclude another that moved the same position.
+        // In those kernels, read took no lock, and did not exclude another call that moves the same
+        // position.
         self.inner.read(buffer)
     }
 
@@ -260,5 +265,4 @@ impl<H, L: Borrow<KernelLocks>> Drop for BeforeHandle<H, L> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

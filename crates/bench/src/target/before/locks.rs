@@ -1,4 +1,4 @@
-//! The locks of old kernels, each named after what it stands for.
+//! The locks of old kernels, each named after the kernel's lock.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault},
@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::FxHasher;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// On cache lines of its own, as a lock in an inode is (an inode is several lines long).
+/// On separate cache lines, as a lock in an inode is (an inode is several lines long).
 #[repr(align(128))]
 #[derive(Default)]
 struct Padded<T>(T);
@@ -18,14 +18,15 @@ fn is_taken(mutex: &Mutex<()>) -> bool {
     matches!(mutex.try_lock(), Err(std::sync::TryLockError::WouldBlock))
 }
 
-/// Locks a mutex that guards nothing but time: a panic leaves nothing half done.
+/// Locks a mutex that guards no data: a panic leaves nothing inconsistent.
 fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `inode->i_mutex` of a directory (`i_sem` until Linux 2.6.16). Held by `do_filp_open` (with O_CREAT), `sys_mkdirat`,
-/// `do_unlinkat`, `do_rmdir`, by `real_lookup` when the dentry cache misses (until 4.7), and by `vfs_readdir`.
-/// It sleeps, after spinning for a while (since 2.6.29), as the standard library's does.
+/// `inode->i_mutex` of a directory (`i_sem` until Linux 2.6.16). Held by `do_filp_open` (with
+/// O_CREAT), `sys_mkdirat`, `do_unlinkat`, `do_rmdir`, by `real_lookup` when the dentry cache
+/// misses (until 4.7), and by `vfs_readdir`. It sleeps, after a period of spinning (since 2.6.29),
+/// as the standard library's mutex does.
 #[derive(Default)]
 pub(super) struct DirectoryMutex(Mutex<()>);
 
@@ -40,7 +41,8 @@ impl DirectoryMutex {
     }
 }
 
-/// `sb->s_vfs_rename_mutex` (`s_vfs_rename_sem` until Linux 2.6.16): in `lock_rename`, if the directories differ.
+/// `sb->s_vfs_rename_mutex` (`s_vfs_rename_sem` until Linux 2.6.16): in `lock_rename`, if the
+/// directories differ.
 #[derive(Default)]
 pub(super) struct RenameMutex(Mutex<()>);
 
@@ -55,8 +57,8 @@ impl RenameMutex {
     }
 }
 
-/// `inode->i_mutex` of a file: in `generic_file_llseek` (until Linux 3.2; ext3 and others had no other way),
-/// `generic_file_aio_write`, `do_truncate`, and `vfs_fsync_range` (until 3.1).
+/// `inode->i_mutex` of a file: in `generic_file_llseek` (until Linux 3.2; ext3 and others had no
+/// other way), `generic_file_aio_write`, `do_truncate`, and `vfs_fsync_range` (until 3.1).
 #[derive(Default)]
 pub(super) struct InodeMutex(Mutex<()>);
 
@@ -71,10 +73,12 @@ impl InodeMutex {
     }
 }
 
-/// `dentry->d_lock` and the count it guards: `dget` and `dput` (until Linux 3.12, which made them one compare-and-swap).
-/// The lock spins, and a write lets go of it, as in the kernel. Unlike there its holder may be preempted: then the others spin
-/// for nothing, which on a quiet machine with a thread for each core does not happen. Unlike there (2.6.25 to 4.1) those who
-/// wait are not served in the order of their coming. Both hold for the two locks below, too.
+/// `dentry->d_lock` and the count that it guards: `dget` and `dput` (until Linux 3.12, which made
+/// them one compare-and-swap). The lock spins, and a plain store releases it, as in the kernel.
+/// There are two differences, which also apply to the two locks below. First, its holder may be
+/// preempted here, and then the others spin in vain; on a quiet machine with a core for each thread
+/// this does not happen. Second, waiting threads are not served in order of arrival, as they were
+/// in Linux 2.6.25 to 4.1.
 #[derive(Default)]
 pub(super) struct DentryLock(SpinMutex<u32>);
 
@@ -97,13 +101,14 @@ impl DentryLock {
     }
 }
 
-/// `inode_hash_lock` (a part of `inode_lock` until Linux 2.6.38): one for all inodes. `iget_locked` takes it to look into the
-/// hash, and after a miss again to insert what was read.
+/// `inode_hash_lock` (a part of `inode_lock` until Linux 2.6.38), one for all inodes. `iget_locked`
+/// takes it to search the hash, and after a miss again to insert the inode that was read.
 #[derive(Default)]
 pub(super) struct InodeHashLock(Padded<SpinMutex<u64>>);
 
 impl InodeHashLock {
-    /// One hold. Short: what the kernel does under it, walking the hash chain, this tree does in its own time.
+    /// Takes and releases it once. The hold is short: the kernel walks the hash chain under it, but
+    /// this tree has its own look-up outside.
     pub(super) fn hold_once(&self) {
         let mut count = self.0.0.lock();
         *count = count.wrapping_add(1);
@@ -115,7 +120,8 @@ impl InodeHashLock {
     }
 }
 
-/// `rename_lock` as its writer: `write_seqlock` in `d_path` and `sys_getcwd` (Linux 2.6.38 to 3.11), and in `d_move`.
+/// `rename_lock` as its writer: `write_seqlock` in `d_path` and `sys_getcwd` (Linux 2.6.38 to
+/// 3.11), and in `d_move`.
 #[derive(Default)]
 pub(super) struct RenameLock(Padded<SpinMutex<u64>>);
 
@@ -137,10 +143,10 @@ impl RenameLock {
     }
 }
 
-/// As many directories and open files as may be told apart.
+/// Number of locks for directories, and of locks for open files.
 const INODES: usize = 1 << 14;
-/// As many dentries. Several to a line: that these few bytes lie apart from the dentry, which the walk has at hand, is a
-/// cost that the kernel does not have.
+/// Number of locks for dentries. Several share a cache line. These locks lie apart from their
+/// dentries, which is a cost that the kernel does not have.
 const DENTRIES: usize = 1 << 16;
 
 /// All locks of one tree.
@@ -153,9 +159,9 @@ pub(super) struct KernelLocks {
     pub(super) rename_lock: RenameLock,
 }
 
-/// Which lock of a table is a path's.
+/// The index of a path's lock in a table.
 fn index(path: &str, len: usize) -> usize {
-    // The high bits: those that the hash has mixed best.
+    // The hash mixes the high bits best.
     let hash = BuildHasherDefault::<FxHasher>::default().hash_one(path.as_bytes());
     (hash >> (64 - len.trailing_zeros())) as usize
 }
@@ -164,7 +170,7 @@ fn table<T: Default>(len: usize) -> Box<[T]> {
     (0..len).map(|_| T::default()).collect()
 }
 
-/// The directory that a path lies in.
+/// The parent directory of a path.
 pub(super) fn parent(path: &str) -> &str {
     path.rfind('/').map_or("", |slash| &path[..slash])
 }
@@ -185,14 +191,15 @@ impl KernelLocks {
         &self.directories[index(path, INODES)].0
     }
 
-    /// The two directories of a rename, in an order that all threads agree on; one if they are the same.
+    /// The two directories of a rename, in an order that all threads share; one if they are the
+    /// same.
     pub(super) fn directories(&self, one: &str, other: &str) -> (&DirectoryMutex, Option<&DirectoryMutex>) {
         let (one, other) = (index(one, INODES), index(other, INODES));
         let second = (one != other).then(|| &self.directories[one.max(other)].0);
         (&self.directories[one.min(other)].0, second)
     }
 
-    /// Where a file's mutex is; an open file remembers it, as it knows its inode.
+    /// The index of a file's mutex. An open file keeps it, as it keeps its inode in the kernel.
     pub(super) fn file_index(&self, path: &str) -> usize {
         index(path, INODES)
     }
@@ -205,7 +212,7 @@ impl KernelLocks {
         self.dentry_at(self.dentry_index(path))
     }
 
-    /// Where a dentry's lock is; an open file remembers it, too.
+    /// The index of a dentry's lock. An open file keeps it as well.
     pub(super) fn dentry_index(&self, path: &str) -> usize {
         index(path, DENTRIES)
     }

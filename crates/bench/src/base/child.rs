@@ -1,0 +1,114 @@
+//! This program again, for a part of a run that needs its own process. Nothing is written to the
+//! child's standard input. It reaches its end when the child shall end: because the run is
+//! cancelled, or because the parent has exited for any reason.
+
+use std::{
+    error, fmt,
+    io::{self, Read},
+    os::unix::process::ExitStatusExt,
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use crate::base::{
+    cancel::Cancel,
+    failure::{During, Failure},
+};
+
+/// Interval of the check whether a child has ended.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Runs `command` to its end. Returns its exit status and its standard output.
+///
+/// # Errors
+/// That it could not be run; `during` names what it was to do. [`Failure::Interrupted`].
+pub(crate) fn output(
+    mut command: Command,
+    during: impl Fn() -> String,
+    cancel: &Cancel,
+) -> Result<(ExitStatus, Vec<u8>), Failure> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().during(&during)?;
+    let mut stdout = child.stdout.take().expect("piped");
+    let read = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let mut wanted = child.stdin.take();
+    let status = loop {
+        if let Some(status) = child.try_wait().during(&during)? {
+            break status;
+        }
+        if cancel.wait(SLICE).is_err() {
+            drop(wanted.take());
+            break child.wait().during(&during)?;
+        }
+    };
+    cancel.check()?;
+    let bytes = read.join().expect("reading does not panic").during(&during)?;
+    if status.code() == Some(130) { Err(Failure::Interrupted) } else { Ok((status, bytes)) }
+}
+
+/// The failure of a child that ended early, as far as its exit code tells. The child has printed
+/// more on standard error.
+pub(crate) fn failure(during: impl Into<String>, status: ExitStatus) -> Failure {
+    let failure = Failure::Io(during.into(), ended("the process", status));
+    let refused = Failure::Refused(failure.to_string());
+    if status.code() == Some(refused.exit_code().into()) { refused } else { failure }
+}
+
+/// A child process ended other than it should.
+#[derive(Debug)]
+struct Ended {
+    text: String,
+    signal: Option<i32>,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl error::Error for Ended {}
+
+/// The error that the process `who` ended with this status.
+pub(crate) fn ended(who: &str, status: ExitStatus) -> io::Error {
+    reported_end(format!("{who} ended with {status}"), status.signal())
+}
+
+/// The same error, as reported by another process.
+pub(crate) fn reported_end(text: String, signal: Option<i32>) -> io::Error {
+    io::Error::other(Ended { text, signal })
+}
+
+/// The signal, if the error says that a signal has ended a child.
+pub(crate) fn ended_by(error: &io::Error) -> Option<i32> {
+    error.get_ref()?.downcast_ref::<Ended>()?.signal
+}
+
+/// In a child: runs `end` when standard input reaches its end.
+pub(crate) fn on_end_of_input(end: impl FnOnce() + Send + 'static) {
+    thread::spawn(move || {
+        // A read error ends it as well.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        end();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signal_that_ended_a_process_is_known() {
+        for (script, signal, says) in
+            [("kill -INT $$", Some(2), "sh ended with signal: 2"), ("exit 3", None, "sh ended with exit status: 3")]
+        {
+            let error = ended("sh", Command::new("/bin/sh").args(["-c", script]).status().expect("a shell"));
+            assert!(error.to_string().starts_with(says), "{error}");
+            assert_eq!(ended_by(&error), signal);
+        }
+        assert_eq!(ended_by(&io::Error::from_raw_os_error(2)), None);
+    }
+}

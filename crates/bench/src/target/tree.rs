@@ -1,0 +1,200 @@
+//! One thread's access to a tree of the library, in memory or backed.
+
+use std::{
+    borrow::Borrow,
+    ffi::CStr,
+    hint::black_box,
+    io::{self, SeekFrom},
+};
+
+use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
+
+use super::{
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Work, cache_limit::CacheLimit, consume, unsupported_because,
+};
+use crate::base::path::TreePath;
+
+/// One thread's access to a tree of the library.
+pub(super) struct TreeActor<'a> {
+    vfs: &'a Vfs,
+    /// The context of this thread, as each task has one; its working directory is the root.
+    context: Context,
+    /// A context with the working directory, once one was set.
+    cwd: Option<Context>,
+    /// Limits the cache of a backed tree.
+    limit: Option<CacheLimit<'a>>,
+}
+
+impl<'a> TreeActor<'a> {
+    pub(super) fn new(vfs: &'a Vfs, who: Credentials, limit: Option<CacheLimit<'a>>) -> Self {
+        Self { vfs, context: Context::new(vfs, who), cwd: None, limit }
+    }
+
+    fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
+        let flags = match how {
+            Open::Read => OpenFlags::RDONLY,
+            Open::Create => OpenFlags::RDWR | OpenFlags::CREAT,
+        };
+        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
+    }
+
+    /// Called after an operation that may have added an inode to the cache.
+    fn enforce_cache_limit(&mut self) -> io::Result<()> {
+        match &mut self.limit {
+            Some(limit) => limit.enforce(self.vfs),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Actor for TreeActor<'_> {
+    fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.vfs.mkdir(&self.context, At::Cwd, path.relative(), 0o700)?;
+        self.enforce_cache_limit()
+    }
+
+    fn create(&mut self, path: &TreePath) -> io::Result<()> {
+        let flags = OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::EXCL;
+        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?);
+        self.enforce_cache_limit()
+    }
+
+    fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
+        Ok(self.vfs.unlink(&self.context, At::Cwd, path.relative())?)
+    }
+
+    fn stat(&mut self, path: &TreePath) -> io::Result<()> {
+        consume(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
+        self.enforce_cache_limit()
+    }
+
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        Ok(self.vfs.rmdir(&self.context, At::Cwd, path.relative())?)
+    }
+
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        let (from, to) = (from.relative(), to.relative());
+        Ok(self.vfs.rename(&self.context, At::Cwd, from, At::Cwd, to, RenameFlags::empty())?)
+    }
+
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), OpenFlags::RDONLY, 0)?);
+        self.enforce_cache_limit()
+    }
+
+    fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
+        let file = self.file(path, Open::Create)?;
+        Ok(Box::new(TreeHandle { file, vfs: self.vfs.clone(), context: self.context.clone() }))
+    }
+
+    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+        work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })?;
+        self.enforce_cache_limit()
+    }
+
+    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
+        let file = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
+        let (mut listed, mut failed) = (Listed::default(), None);
+        file.readdir(0, |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return true;
+            }
+            listed.entries += 1;
+            let looked = look(self.vfs, &self.context, At::Dir(file.dentry()), entry.name, level, &mut listed);
+            failed = looked.err();
+            failed.is_none()
+        })?;
+        failed.map_or(Ok(listed), |error| Err(error.into()))
+    }
+
+    fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
+        let (flags, how) = (Walk::empty(), XattrFlags::empty());
+        Ok(self.vfs.setxattr(&self.context, At::Cwd, path.relative(), name.to_bytes(), value, how, flags)?)
+    }
+
+    fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
+        let mut cwd = self.context.clone();
+        self.vfs.chdir(&mut cwd, At::Cwd, path.relative())?;
+        self.cwd = Some(cwd);
+        Ok(())
+    }
+
+    fn getcwd(&mut self) -> io::Result<usize> {
+        Ok(black_box(self.vfs.getcwd(self.cwd.as_ref().unwrap_or(&self.context), PATH_MAX)?).len())
+    }
+
+    fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
+        if self.limit.is_none() {
+            return unsupported_because(NO_CACHE);
+        }
+        while self.vfs.evict(usize::MAX)? > 0 {}
+        Ok(())
+    }
+}
+
+/// Reads of one entry what `level` requires beyond its name.
+fn look(
+    vfs: &Vfs,
+    context: &Context,
+    dir: At<'_>,
+    name: &[u8],
+    level: Level,
+    listed: &mut Listed,
+) -> Result<(), Error> {
+    if level >= Level::Stat {
+        black_box(vfs.stat(context, dir, name, Walk::NOFOLLOW)?);
+    }
+    if level >= Level::XattrNames {
+        let names = vfs.listxattr(context, dir, name, Walk::NOFOLLOW)?;
+        listed.xattrs += names.len() as u64;
+        for xattr in names.iter().take_while(|_| level >= Level::XattrValues) {
+            listed.value_bytes += vfs.getxattr(context, dir, name, xattr, Walk::NOFOLLOW)?.len() as u64;
+        }
+    }
+    Ok(())
+}
+
+/// An open file of the library, and what path rendering needs. The tree and the context are
+/// borrowed unless the file stays open: with clones, all threads would change the same reference
+/// counts.
+struct TreeHandle<V, C> {
+    file: File,
+    vfs: V,
+    context: C,
+}
+
+impl<V: Borrow<Vfs> + Send + Sync, C: Borrow<Context> + Send + Sync> Handle for TreeHandle<V, C> {
+    fn seek(&self, to: SeekFrom) -> io::Result<u64> {
+        let seek = match to {
+            SeekFrom::Start(offset) => Seek::Set(i64::try_from(offset).map_err(|_| Error::Invalid)?),
+            SeekFrom::Current(delta) => Seek::Cur(delta),
+            SeekFrom::End(delta) => Seek::End(delta),
+        };
+        Ok(self.file.lseek(seek)?)
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(self.file.read(buffer)?)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.file.pread(buffer, offset)?)
+    }
+
+    fn write(&self, data: &[u8]) -> io::Result<usize> {
+        Ok(self.file.write(data)?)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        Ok(self.file.truncate(size)?)
+    }
+
+    fn fsync(&self) -> io::Result<()> {
+        Ok(self.file.fsync()?)
+    }
+
+    fn path(&self) -> io::Result<usize> {
+        Ok(black_box(self.vfs.borrow().d_path(self.context.borrow(), self.file.dentry(), PATH_MAX)?).len())
+    }
+}
