@@ -4,7 +4,7 @@
 //! Each primitive has a file of its own. A folder is a floor, and imports point down
 //! (`tests/floors.rs`). From the top:
 //!
-//! * `split_table`: [`SplitTable`]: a hash table whose order never changes, for
+//! * `split_table`: [`SplitTable`], [`IndexAddress`]: a hash table whose order never changes, for
 //!   directories and inodes.
 //! * `op`: [`Op`], [`OpCell`], [`Life`]: several words that change at one instant; create against
 //!   rmdir.
@@ -96,5 +96,5 @@ pub use refcount::{
     versioned_pair::VersionedPair,
     weak::Weak,
 };
-pub use split_table::{Detached, Inserted, Node, Rejected, Removed, SplitTable};
+pub use split_table::{Detached, IndexAddress, Inserted, Node, Rejected, Removed, SplitTable};
 pub use tuning::OPTIMISTIC_TRIES;

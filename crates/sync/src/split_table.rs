@@ -45,6 +45,7 @@ mod sentinel;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
+pub use self::buckets::IndexAddress;
 use self::{
     buckets::Buckets,
     index::Index,

@@ -46,6 +46,23 @@ const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
 const INDEXED: usize = align_of::<Buckets>() - 1;
 const _: () = assert!(MAX_BITS as usize <= INDEXED);
 
+/// The address of a table's index, with which a part of the index can be prefetched before the
+/// table itself is read: [`SplitTable::index_address`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexAddress(*mut Buckets);
+
+impl IndexAddress {
+    /// Prefetches the part of the index that belongs to a hash, if there is an index. The memory
+    /// may have been freed.
+    #[inline]
+    pub fn prefetch(self, hash: u64) {
+        // SAFETY: the index is used only to prefetch.
+        if let Some(index) = unsafe { Buckets::index(self.0) } {
+            index.prefetch(hash);
+        }
+    }
+}
+
 /// A published, immutable table of segments. The groups of its index follow it, if it has one.
 #[repr(C, align(64))]
 pub(super) struct Buckets {
@@ -276,6 +293,13 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     pub(super) fn load_index<'g>(&self, guard: &'g Guard) -> Option<Index<'g>> {
         // SAFETY: as in `load_buckets`.
         unsafe { Buckets::index(self.load_published(guard)) }
+    }
+
+    /// The current address of the index.
+    #[inline]
+    #[must_use]
+    pub fn index_address(&self, guard: &Guard) -> IndexAddress {
+        IndexAddress(self.load_published(guard))
     }
 
     #[inline]

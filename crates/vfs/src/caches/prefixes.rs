@@ -26,7 +26,7 @@
 
 use std::cell::RefCell;
 
-use pando_sync::{Guard, Shared, Weak};
+use pando_sync::{Guard, IndexAddress, Shared, Weak};
 
 use crate::{
     objects::{dentry::Dentry, superblock::Namespace},
@@ -55,6 +55,9 @@ struct CachedDir {
     /// The hash function of the directory's names. With it, a name can be hashed while the inode is
     /// still being fetched from memory.
     names: NameHash,
+    /// The address of the directory's index. Used to prefetch the bucket before the directory has
+    /// been read.
+    index: IndexAddress,
 }
 
 /// An entry of the cache.
@@ -130,11 +133,15 @@ impl<'p> Prefix<'p> {
             let cached = table.find(self)?;
             cached.dir.prefetch();
             let hash = cached.names.hash(name);
-            Some((cached.dir.upgrade(guard)?, hash))
+            cached.index.prefetch(hash);
+            Some((cached.dir.upgrade(guard)?, hash, cached.index))
         });
-        let (dir, hash) = found.ok().flatten()?;
+        let (dir, hash, index) = found.ok().flatten()?;
         let (directory, sb) = (dir.to_ref().directory().ok()?, dir.to_ref().sb());
         let is_removed = directory.is_removed(guard);
+        if directory.index_address(guard) != index {
+            self.put(dir, guard);
+        }
         // The context of another namespace was used with this one. The walk will refuse that. The
         // sequences of two namespaces are not comparable.
         let is_ours = std::ptr::eq(&raw const *sb.namespace, namespace);
@@ -150,10 +157,16 @@ impl<'p> Prefix<'p> {
         if is_changing || start.to_ref().inode().is_backed() || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;
         }
+        self.put(dir, guard);
+    }
+
+    /// Inserts or replaces the entry of this prefix.
+    #[cold]
+    fn put(&self, dir: Shared<'_, Dentry>, guard: &Guard) {
         // Fails if the thread is ending.
         let _ = CACHE.try_with(|table| {
             if let Ok(mut table) = table.try_borrow_mut() {
-                table.put(self, CachedDir::to(dir), guard);
+                table.put(self, CachedDir::to(dir, guard), guard);
             }
         });
     }
@@ -180,9 +193,10 @@ impl<'p> Prefix<'p> {
 
 impl CachedDir {
     /// None if the directory is dead: nothing else holds it.
-    fn to(dir: Shared<'_, Dentry>) -> Option<Self> {
+    fn to(dir: Shared<'_, Dentry>, guard: &Guard) -> Option<Self> {
         let inode = dir.to_ref().inode();
-        Some(Self { dir: dir.downgrade()?, names: inode.shard.sb.names(inode.ino) })
+        let (index, names) = (inode.directory().ok()?.index_address(guard), inode.shard.sb.names(inode.ino));
+        Some(Self { dir: dir.downgrade()?, names, index })
     }
 }
 
@@ -222,5 +236,37 @@ impl PrefixCache {
         (entry.context, entry.sequence, entry.cached) = (prefix.context, prefix.sequence, cached);
         entry.bytes[..prefix.bytes.len()].copy_from_slice(prefix.bytes);
         entry.len = prefix.bytes.len() as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_sync::pin;
+
+    use super::*;
+    use crate::{At, Context, Credentials, Vfs, Walk, driver::tests::Nothing};
+
+    /// Seen to fail: an entry that keeps the first index of its directory for good.
+    #[test]
+    fn cached_index_address_is_kept_up_to_date() {
+        let vfs = Vfs::new(Nothing).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("mkdir").0;
+        let now = || dir.inode().directory().expect("a directory").index_address(&pin());
+        let cached_indexes = || {
+            let of_entry = |entry: &PrefixEntry| entry.cached.as_ref().map(|cached| cached.index);
+            CACHE.with_borrow(|table| table.entries.iter().filter_map(of_entry).collect::<Vec<_>>())
+        };
+        let mut seen = Vec::new();
+        for n in 0..200 {
+            vfs.mkdir(&context, At::Cwd, format!("/d/{n}"), 0o755).expect("mkdir");
+            vfs.stat(&context, At::Cwd, "/d/0", Walk::empty()).expect("there");
+            if n > 10 {
+                assert_eq!(cached_indexes(), [now()], "{n} names");
+                seen.push(now());
+            }
+        }
+        seen.dedup();
+        assert!(seen.len() > 2, "it was replaced");
     }
 }

@@ -15,8 +15,8 @@
 //! | `stripes` | atomic words, merged by the reader (protocol 7) |
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Detached, Guard, Life, LifeState, LockGranularity, Node, OwnLine, Rejected,
-    Revocable, Shared, SplitTable, Stamp, Striped, Sum,
+    AtomicCounted, Counted, Counter, Detached, Guard, IndexAddress, Life, LifeState, LockGranularity, Node, OwnLine,
+    Rejected, Revocable, Shared, SplitTable, Stamp, Striped, Sum,
 };
 
 use crate::{
@@ -110,6 +110,12 @@ impl Directory {
     #[inline]
     pub(crate) fn dirent<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Dirent>>> {
         self.table.get(hash, |dirent| equal(dirent.name.as_bytes(), name), guard)
+    }
+
+    /// The address of the table's index. A caller that has it can prefetch the bucket of a name.
+    #[inline]
+    pub(crate) fn index_address(&self, guard: &Guard) -> IndexAddress {
+        self.table.index_address(guard)
     }
 
     /// As [`Directory::dirent`], for a caller that is going to remove the entry.
