@@ -66,7 +66,7 @@ pub(crate) trait Session: Sync {
     /// Removes everything in the tree, and reports a failure to do so.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// An entry could not be removed.
     fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
     }
@@ -196,7 +196,7 @@ pub(crate) trait Handle: Send + Sync {
     fn path(&self) -> io::Result<usize>;
 }
 
-/// What a listing reads of each entry. Each level includes the levels before it.
+/// The data that a listing reads of each entry. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Its name.

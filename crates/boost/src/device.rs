@@ -1,4 +1,4 @@
-//! What is known of one file system: whether calls wait there, whether the kernel keeps the
+//! The findings about one file system: whether calls wait there, whether the kernel keeps the
 //! answers, and how many calls at once are best.
 
 use pando_scan::concurrency::{ByThroughput, HELPER_FIRST, Queue};
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     targets: Votes,
 }
 
-/// What the latest calls mean for their directory.
+/// How the helper continues with a directory after its latest calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Verdict {

@@ -1,4 +1,5 @@
-//! What to ask for next: the directories in progress, without threads and without system calls.
+//! The schedule: it holds the directories in progress, and chooses the next names to ask for. It
+//! has no threads and makes no system calls.
 //!
 //! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that the
 //! answers are still in the kernel's caches when the program needs them. One thread asks for the
@@ -52,7 +53,7 @@ const READINGS: usize = 256;
 /// The most bookmarks.
 const BOOKMARKS: usize = 256;
 
-/// What the helper has done.
+/// Counts of the helper's work.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Messages from programs (with `--watch`: directories opened).

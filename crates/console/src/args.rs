@@ -1,4 +1,4 @@
-//! What the command lines of several commands share.
+//! Parsers and settings that the command lines of several commands share.
 
 use std::{fmt::Display, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 

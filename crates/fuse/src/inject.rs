@@ -55,7 +55,7 @@ use queue::ServiceQueue;
 use report::Counts;
 use timer::Timer;
 
-/// What an [`Injector`] delays and fails. The default does neither: it only counts requests.
+/// The delays and faults of an [`Injector`]. The default has neither: it only counts requests.
 #[derive(Debug, Clone, Default)]
 pub struct InjectorOptions {
     /// The service time of one item of an operation. If an operation is listed twice, the last one

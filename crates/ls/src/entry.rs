@@ -45,7 +45,7 @@ pub struct Entry<'a> {
     pub target: Option<&'a [u8]>,
     /// The error if the target could not be read.
     pub target_errno: Option<i32>,
-    /// What the target is.
+    /// The kind of the target.
     pub link_end: LinkEnd,
     /// Whether it is an executable with capabilities, if only that was asked for.
     pub has_capabilities: bool,

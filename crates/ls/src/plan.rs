@@ -40,7 +40,7 @@ pub enum Form {
     Csv,
 }
 
-/// What to list, and in which form.
+/// The entries to list, and the form of the output.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools)] // Each is an option of the command line.
 pub struct Plan {

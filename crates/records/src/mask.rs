@@ -1,9 +1,9 @@
-//! What a scan reads.
+//! The parts of an entry that a scan reads.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a scan reads besides the names.
+    /// The parts that a scan reads besides the names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Mask: u32 {
         /// The attributes: all fields of statx.

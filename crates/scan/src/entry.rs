@@ -32,8 +32,8 @@ use crate::{
     memory::Arena,
 };
 
-/// What listxattr and getxattr are offered first. The kernel allocates as much as it is offered,
-/// and clears it for values.
+/// The size of the first buffer for listxattr and getxattr. The kernel allocates as much as the
+/// buffer has, and clears it for values.
 const SHORT_LIST: usize = 512;
 const SHORT_VALUE: usize = 256;
 /// How often an entry is read that changes meanwhile, before its record is marked.
@@ -77,7 +77,7 @@ impl Settled {
 /// The extended attribute that holds the capabilities of a file.
 const CAPABILITY: &CStr = c"security.capability";
 
-/// What is asked for of each entry.
+/// The parts that are read of each entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     mask: Mask,

@@ -32,7 +32,7 @@ pub enum Order {
 /// How a scan is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What is read besides the names.
+    /// The parts that are read besides the names.
     pub mask: Mask,
     /// Which attributes are needed. A network file system may answer faster for fewer.
     pub fields: Fields,

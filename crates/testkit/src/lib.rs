@@ -1,4 +1,4 @@
-//! What the tests of all crates share: skips that are counted, and programs that may be missing.
+//! Helpers for the tests of all crates: skips that are counted, and programs that may be missing.
 //!
 //! A test that needs something which this machine lacks calls [`skipped`] and returns early.
 //! libtest has no such outcome. So the call prints the reason past libtest's capture, and adds a
@@ -100,8 +100,8 @@ fn log() -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name("skips.log"))
 }
 
-/// What the test binaries that `cargo` started have skipped so far; None if nothing. The log is
-/// empty afterwards.
+/// The skips of all test binaries that `cargo` has started so far; None if there were none. The log
+/// is empty afterwards.
 ///
 /// # Errors
 /// The log cannot be read or removed.

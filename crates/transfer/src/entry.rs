@@ -18,7 +18,7 @@ pub(crate) struct Meta {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What an entry is.
+/// The kind of an entry, with its contents.
 pub(crate) enum Body<'a> {
     Directory,
     /// A regular file of `size` bytes.

@@ -57,7 +57,7 @@ use pando_vfs::fs::Fs;
 
 use crate::{archive::TarTarget, entry::Sink, host::HostDir, target::Target, tree::TreeDir};
 
-/// What is copied besides contents, names, permission bits, mtime and `user` attributes.
+/// Options of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -68,7 +68,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What an unprivileged user can copy: the files belong to the user who copies, and device
+    /// Options that need no privileges: the files belong to the user who copies, and device
     /// nodes are left out.
     pub fn new() -> Self {
         Self::default()
@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// What was copied.
+/// The entries and bytes that were copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {

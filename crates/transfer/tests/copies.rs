@@ -23,7 +23,7 @@ fn new_tree() -> Fs {
     Fs::new(MemFs::new(MemOptions::new())).unwrap()
 }
 
-/// What a copy must keep of an entry, besides its path.
+/// The facts of an entry that a copy must keep, besides its path.
 #[derive(Debug, PartialEq)]
 struct Facts {
     mode: u32,
@@ -121,7 +121,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// What only root can read is left out for others.
+/// A populated directory. If the test runs without root, each of its files is readable.
 fn source(temp: &Temp) -> PathBuf {
     let source = temp.dir("source");
     populate(&source);

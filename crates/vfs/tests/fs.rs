@@ -222,8 +222,8 @@ fn trees_are_removed_whole_and_nothing_else() {
     assert_eq!(fs.remove_dir_all("/"), Err(Error::Busy));
 }
 
-/// What others do in a directory that was just listed: nothing outside of it goes, and all that is
-/// in it does.
+/// Another thread changes the tree after a directory of it was listed: no entry outside the tree is
+/// removed, and all entries in it are.
 #[test]
 fn others_change_a_tree_that_is_being_removed() {
     fn exchange(fs: &Fs, one: &str, other: &str) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::{
     target::{Actor, Level},
 };
 
-/// What the threads share.
+/// How far the threads share directories and names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     /// Nothing: each thread works in its own directory.

@@ -21,7 +21,7 @@ use crate::target::Level;
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
-    /// What the threads do, and what one operation is.
+    /// The work of the threads, and the unit that counts as one operation.
     pub(crate) work: &'static str,
     /// The source of the workload. Consecutive workloads of one source are listed together.
     pub(crate) source: &'static str,

@@ -1,4 +1,4 @@
-//! What the words after `-o` and the other options ask for together.
+//! The mount that the words after `-o` and the other options request together.
 
 use std::path::Path;
 

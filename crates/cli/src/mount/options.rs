@@ -20,7 +20,7 @@ pub enum MountOption {
     Remount,
     /// A word that the kernel shows for each FUSE mount, and that mount(8) repeats in a remount.
     Shown(String),
-    /// A word that is accepted and has no effect, and the reason. The user is told.
+    /// A word that is accepted and has no effect, with the reason. The command prints a warning.
     WithoutEffect(&'static str, &'static str),
     /// A word that mount(8) or systemd reads, or that is in effect anyway.
     Nothing,

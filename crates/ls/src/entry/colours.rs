@@ -110,7 +110,7 @@ struct Suffix {
     sequence: Box<[u8]>,
 }
 
-/// What is wrong with LS_COLORS.
+/// An error in LS_COLORS.
 #[derive(Debug, PartialEq, Eq)]
 struct Unparsable {
     /// A prefix that ls does not know, or one without a readable value.

@@ -13,7 +13,8 @@ pub const SAME_RATE: f64 = 1.05;
 
 // ---- By throughput.
 
-/// What twice as many calls at once must bring. With less, they mostly wait for one another.
+/// The gain that twice as many calls at once must bring. With less, they mostly wait for one
+/// another.
 pub const MORE_GAIN: f64 = 1.1;
 /// A helper of programs starts with so many. A directory that it opens to all threads has waited
 /// already, and the program asks for the first names itself meanwhile.

@@ -1,4 +1,4 @@
-//! What calls cost: CPU time, and time for which the thread waited.
+//! The cost of calls: CPU time, and time for which the thread waited.
 //!
 //! Elapsed time does not show that: on a busy machine, a thread that waits for nothing is also
 //! preempted. A thread that must wait gives up its CPU voluntarily, and the kernel counts that.

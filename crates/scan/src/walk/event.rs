@@ -42,7 +42,7 @@ pub struct Failure<'a> {
     pub path: &'a Path,
     /// 0 for a root.
     pub depth: usize,
-    /// What failed.
+    /// The step that failed.
     pub cause: Cause,
     /// The errno.
     pub errno: i32,

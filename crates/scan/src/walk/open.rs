@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::kernel::calls::{attr_of, looking, retry};
 
-/// What failed.
+/// The step that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), or
@@ -28,8 +28,8 @@ pub enum Cause {
     Loop,
 }
 
-/// What a directory must be when it is opened: device and inode, and whether opening it may mount a
-/// file system there.
+/// The device and inode that a directory must have when it is opened, and whether opening it may
+/// mount a file system there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expected {
     pub dev: (u32, u32),

@@ -7,7 +7,7 @@ use crate::Order;
 /// The most workers, whatever the options say.
 const WORKERS: usize = 1 << 16;
 
-/// What is read ahead, and how fast.
+/// Options of a read-ahead.
 #[derive(Debug, Clone)]
 pub struct WarmOptions {
     /// Subdirectories too.

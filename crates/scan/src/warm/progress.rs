@@ -1,4 +1,4 @@
-//! What a read-ahead reports.
+//! The reports of a read-ahead.
 
 use std::{io, path::PathBuf};
 

@@ -7,7 +7,7 @@ use crate::{
     objects::{inode::Inode, superblock::SuperBlock},
 };
 
-/// What can be locked by key: a name, or an inode of a tree with a backing
+/// An object that can be locked by key: a name, or an inode of a tree with a backing
 /// ([`SuperBlock::inode_key`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Lockable<'g> {

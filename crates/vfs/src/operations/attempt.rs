@@ -97,8 +97,8 @@ pub(crate) fn change<T, C: Change>(
                 locks.release();
                 moved += 1;
             }
-            // What the attempt found has changed or died. The thread that changes it may need the
-            // CPU to finish.
+            // An object that the attempt found has changed or died. The thread that changes it may
+            // need the CPU to finish.
             Stop::Again => std::thread::yield_now(),
             Stop::Ask(question) => {
                 // Asking the backing takes a name lock itself.
@@ -176,7 +176,8 @@ pub(crate) fn before_retry(namespace: &Namespace, stop: Stop, moved: &mut u32) -
         Stop::Error(error) => return Err(error),
         Stop::Ask(question) => question.answer(namespace)?,
         Stop::Moved => *moved += 1,
-        // What the attempt found died. The thread that removes it may need the CPU to finish.
+        // An object that the attempt found has died. The thread that removes it may need the CPU
+        // to finish.
         Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),
     }
     Ok(())

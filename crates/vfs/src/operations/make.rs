@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What is to be made.
+/// The object to make.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Make<'a> {
     File,

@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// What a walk ends at.
+/// The place at which a walk ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// The dentry itself. `follow`: whether a symbolic link at the end is followed.

@@ -20,7 +20,7 @@ pub(super) struct PublishedResult {
     pub(super) published: &'static str,
     /// The published ratio, after divided by before.
     pub(super) published_ratio: f64,
-    /// What the figure measures, if not time.
+    /// The quantity of the published figure, if it is not time.
     pub(super) note: &'static str,
 }
 

@@ -12,7 +12,7 @@ use std::{
 use super::*;
 use crate::target::{Nothing, Session, before::BeforeSession};
 
-/// What a target observes during an operation.
+/// A target that records its calls, and the locks that it finds taken.
 #[derive(Default)]
 struct Observed {
     inside: AtomicU32,
