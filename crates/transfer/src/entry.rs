@@ -1,6 +1,10 @@
 //! An entry on its way from a source to a target.
 
-use std::{ffi::OsStr, path::Path};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use pando_vfs::{FileKind, Timestamp};
 
@@ -48,13 +52,16 @@ pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
 
 /// The first paths of files that have several names.
 #[derive(Default)]
-pub(crate) struct FirstNames(std::collections::HashMap<(u64, u64), std::path::PathBuf>);
+pub(crate) struct FirstNames(HashMap<(u64, u64), PathBuf>);
 
 impl FirstNames {
-    /// The path under which the file of a device and inode number was put first. None if this is
-    /// the first time; it is noted then.
-    pub(crate) fn of(&mut self, file: (u64, u64), path: &Path) -> Option<&Path> {
-        use std::collections::hash_map::Entry;
+    /// The path under which a file, given by device and inode number, was put first. None for a
+    /// directory and for a file with one name. None, too, if this is the first of several names;
+    /// `path` is noted then.
+    pub(crate) fn of(&mut self, kind: FileKind, nlink: u32, file: (u64, u64), path: &Path) -> Option<&Path> {
+        if kind == FileKind::Directory || nlink < 2 {
+            return None;
+        }
         match self.0.entry(file) {
             Entry::Occupied(first) => Some(first.into_mut()),
             Entry::Vacant(none) => {

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pando_records::{Record, XattrValue};
+use pando_records::{Record, XATTR_SIZE_MAX, XattrValue};
 use pando_scan::{Descent, Event, Mask, Walk, WalkOptions};
 use pando_vfs::{FileKind, Timestamp};
 use rustix::{
@@ -79,10 +79,7 @@ fn put(
     let meta = Meta { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid, mtime, xattrs };
     let kind = attr.kind().ok_or_else(|| failed(Errno::IO.raw_os_error()))?;
     let device = rustix::fs::makedev(attr.dev_major, attr.dev_minor);
-    if kind != FileKind::Directory
-        && attr.nlink > 1
-        && let Some(first) = first_names.of((device, attr.ino), path)
-    {
+    if let Some(first) = first_names.of(kind, attr.nlink, (device, attr.ino), path) {
         return sink.put(path, &meta, Body::HardLink(first));
     }
     match kind {
@@ -113,19 +110,15 @@ fn put(
 /// The root's own metadata: a walk has records only of what is below.
 fn meta_of_root(root: &OwnedFd, options: &Options) -> io::Result<Meta> {
     let stat = rustix::fs::fstat(root)?;
-    let mut names = vec![0_u8; 65536];
+    let (mut names, mut value) = (vec![0; XATTR_SIZE_MAX], vec![0; XATTR_SIZE_MAX]);
     let len = match rustix::fs::flistxattr(root, &mut names) {
         Err(Errno::OPNOTSUPP) => 0,
         len => len?,
     };
     let mut xattrs = Vec::new();
     for name in names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty() && copies_xattr(name, options)) {
-        let mut value = vec![0_u8; 65536];
         match rustix::fs::fgetxattr(root, name, &mut value) {
-            Ok(len) => {
-                value.truncate(len);
-                xattrs.push((name.to_vec(), value));
-            }
+            Ok(len) => xattrs.push((name.to_vec(), value[..len].to_vec())),
             Err(Errno::NODATA) => {}
             Err(error) => return Err(error.into()),
         }

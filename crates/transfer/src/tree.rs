@@ -41,10 +41,7 @@ pub(crate) fn read(fs: &Fs, from: &Path, options: &Options, sink: &mut impl Sink
         };
         let stat = vfs.getattr(&dentry);
         let meta = meta_of(vfs, context, &dentry, &stat, options).map_err(failed)?;
-        if !stat.is_dir()
-            && stat.nlink > 1
-            && let Some(first) = first_names.of((stat.dev, stat.ino), path)
-        {
+        if let Some(first) = first_names.of(stat.kind, stat.nlink, (stat.dev, stat.ino), path) {
             sink.put(path, &meta, Body::HardLink(first))?;
             continue;
         }

@@ -40,6 +40,12 @@ impl Fs {
         let dir = self.vfs.open(&self.context, At::Cwd, super::bytes(&path), flags, 0)?;
         Ok(ReadDir::new(self.clone(), path.as_ref().to_owned(), dir, 0))
     }
+
+    /// Opens a directory and follows no symbolic link at the end, which is ENOTDIR or ELOOP.
+    pub(super) fn open_dir_itself(&self, at: At<'_>, name: &[u8]) -> Result<File> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
+        self.vfs.open(&self.context, at, name, flags, 0)
+    }
 }
 
 impl ReadDir {

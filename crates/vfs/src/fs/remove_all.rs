@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use crate::{At, Error, File, FileKind, OpenFlags, Result, Walk, fs::Fs};
+use crate::{At, Error, File, FileKind, Result, Walk, fs::Fs};
 
 /// How many times a directory is scanned again because other threads add entries.
 const RESCANS: u32 = 16;
@@ -82,8 +82,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 }
 
 fn open(fs: &Fs, at: At<'_>, name: &[u8]) -> Result<Level> {
-    let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
-    let dir = fs.vfs.open(&fs.context, at, name, flags, 0)?;
+    let dir = fs.open_dir_itself(at, name)?;
     Ok(Level { dir, name: name.to_vec(), todo: Vec::new(), cookie: 0, rescans: 0 })
 }
 

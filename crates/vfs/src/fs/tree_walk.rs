@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    At, Error, FileKind, OpenFlags,
+    At, Error, FileKind,
     fs::{DirEntry, Fs, ReadDir},
 };
 
@@ -103,9 +103,7 @@ impl<'a> TreeWalk<'a> {
 
     /// Opens a directory that was found. None if it has disappeared or is something else by now.
     fn open(&self, entry: &DirEntry) -> Result<Option<ReadDir>, WalkError> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
-        let name = entry.file_name();
-        match self.fs.vfs.open(&self.fs.context, At::Dir(entry.parent()), name.as_bytes(), flags, 0) {
+        match self.fs.open_dir_itself(At::Dir(entry.parent()), entry.file_name().as_bytes()) {
             Ok(dir) => Ok(Some(ReadDir::new(self.fs.clone(), entry.path(), dir, entry.depth()))),
             Err(Error::NoEntry | Error::NotDirectory | Error::Loop) => Ok(None),
             Err(error) => Err(WalkError { path: entry.path(), error }),
