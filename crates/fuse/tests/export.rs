@@ -1,5 +1,8 @@
 //! Nodes that the kernel has forgotten and looks up again, as it does for file handles.
 
+#[path = "support/inodes.rs"]
+mod inodes;
+
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -10,18 +13,14 @@ use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Error, FileKind, Vfs};
 
+use crate::inodes::await_inodes;
+
 const ROOT: u64 = 1;
 const ME: Caller = Caller::new(0, 0);
-const INODES: u64 = 1000;
 
 fn server() -> Server {
-    let driver = MemFs::new(MemOptions::new().inodes(INODES));
+    let driver = MemFs::new(MemOptions::new().inodes(1000));
     Server::new(Vfs::new(driver).unwrap(), ServerOptions::default())
-}
-
-/// The number of inodes in use besides the root.
-fn used(server: &Server) -> u64 {
-    INODES - 1 - server.statfs(ME, ROOT).unwrap().ffree
 }
 
 /// The node of `name` in `node`, and its generation.
@@ -56,7 +55,7 @@ fn forgotten_nodes_are_found_while_they_have_a_name() {
     assert_eq!(look_up(&server, file.node, b".").map(|found| found.0), Ok(file.node));
     server.forget(file.node, 2);
     assert_eq!(look_up(&server, file.node, b"."), Err(Error::Stale));
-    assert_eq!(used(&server), 0);
+    await_inodes(&server, 1);
 }
 
 #[test]
@@ -76,13 +75,13 @@ fn nodes_replaced_by_rename_are_not_found() {
         server.rename(ME, (ROOT, b"moved"), (ROOT, b"replaced"), 0).unwrap();
         assert_eq!(look_up(&server, replaced, b"."), Err(Error::Stale));
         assert_eq!(look_up(&server, moved, b".").map(|found| found.0), Ok(moved));
-        assert_eq!(used(&server), 1);
+        await_inodes(&server, 2);
         match kind {
             FileKind::Directory => server.rmdir(ME, ROOT, b"replaced").unwrap(),
             _ => server.unlink(ME, ROOT, b"replaced").unwrap(),
         }
         server.forget(moved, 1);
-        assert_eq!(used(&server), 0);
+        await_inodes(&server, 1);
     }
 }
 
@@ -120,7 +119,7 @@ fn forget_beside_removal_releases_the_inode() {
             if is_dir { server.rmdir(ME, ROOT, b"it") } else { server.unlink(ME, ROOT, b"it") }.unwrap();
         });
         assert_eq!(look_up(&server, node, b"."), Err(Error::Stale), "round {round}");
-        assert_eq!(used(&server), 0, "round {round}");
+        await_inodes(&server, 1);
     }
 }
 

@@ -1,5 +1,8 @@
 //! Tracing a server's tree over its socket, without a kernel.
 
+#[path = "support/inodes.rs"]
+mod inodes;
+
 use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
@@ -11,6 +14,8 @@ use pando_fuse::{
 };
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Vfs, Walk, trace::TraceOptions};
+
+use crate::inodes::await_inodes;
 
 /// A tree with a trace listener. Its device number is one that no kernel uses.
 struct Served {
@@ -231,9 +236,5 @@ fn event_shows_the_name_that_was_looked_up_last() {
     assert_eq!(written_as(), "write /b");
     unlink("b");
     server.forget(node, 1);
-    // Only the root is left, as soon as no other test's thread is inside a reclamation guard: all
-    // trees share one reclaimer.
-    while server.statfs(ME, ROOT).map(|now| now.files - now.ffree).unwrap() > 1 {
-        std::thread::yield_now();
-    }
+    await_inodes(&server, 1);
 }
