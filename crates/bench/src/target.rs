@@ -92,6 +92,15 @@ pub(crate) trait Actor {
     /// Looks up a file and reads its attributes.
     fn stat(&mut self, path: &TreePath) -> io::Result<()>;
 
+    /// Looks up a name that does not exist.
+    fn stat_missing(&mut self, path: &TreePath) -> io::Result<()> {
+        match self.stat(path) {
+            Ok(()) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", path.relative()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes an empty directory.
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
         unsupported(path)

@@ -36,6 +36,9 @@ impl Actor for Nothing {
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
         read_path(path)
     }
+    fn stat_missing(&mut self, path: &TreePath) -> io::Result<()> {
+        read_path(path)
+    }
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
         read_path(path)
     }

@@ -42,7 +42,10 @@ impl Actor for VfsActor<'_> {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        consume(self.0.metadata(path.absolute())).map_err(io::Error::other)
+        consume(self.0.metadata(path.absolute())).map_err(|error| match error.kind() {
+            vfs::error::VfsErrorKind::FileNotFound => io::ErrorKind::NotFound.into(),
+            _ => io::Error::other(error),
+        })
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {

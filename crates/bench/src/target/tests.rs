@@ -47,9 +47,11 @@ fn behaves(target: &dyn Target) -> Vec<&'static str> {
     let mut lacks = Vec::new();
     let mut note = |name, there: bool| lacks.extend((!there).then_some(name));
     actor.mkdir(&dir).expect("mkdir");
-    assert!(actor.stat(&file).is_err());
+    actor.stat_missing(&file).expect("a missing name");
     actor.create(&file).expect("create");
     actor.stat(&file).expect("stat");
+    let exists = actor.stat_missing(&file).map_err(|error| error.kind());
+    assert_eq!(exists, Err(std::io::ErrorKind::AlreadyExists));
     actor.unlink(&file).expect("unlink");
     assert!(actor.stat(&file).is_err());
     assert!(actor.unlink(&file).is_err());

@@ -29,6 +29,8 @@ pub(crate) enum Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Stat,
+    /// stat of names that do not exist.
+    Missing,
     /// Open and close.
     Open,
     /// Read all entries; one operation is one entry.
@@ -73,8 +75,8 @@ impl Cell {
         let files = match self.verb {
             Verb::Create | Verb::Unlink | Verb::Rename => 0,
             // Private: one file of each worker. Same file: one file for all.
-            Verb::Stat | Verb::Open if self.share != Share::Directory => 1,
-            Verb::Stat | Verb::Open | Verb::Readdir => self.files,
+            Verb::Stat | Verb::Missing | Verb::Open if self.share != Share::Directory => 1,
+            Verb::Stat | Verb::Missing | Verb::Open | Verb::Readdir => self.files,
         };
         (0..files).map(|n| TreePath::new(&format!("{}/file{n}", dir(owner)))).collect()
     }
@@ -84,7 +86,7 @@ impl Workload for Cell {
     fn pace(&self) -> Pace {
         match self.verb {
             Verb::Create | Verb::Unlink | Verb::Rename => Pace::Rounds,
-            Verb::Stat | Verb::Open | Verb::Readdir => Pace::Timed,
+            Verb::Stat | Verb::Missing | Verb::Open | Verb::Readdir => Pace::Timed,
         }
     }
 
@@ -101,10 +103,26 @@ impl Workload for Cell {
         let owner = self.owner(part.worker);
         match self.verb {
             Verb::Stat => Box::new(StatRounds::new(&self.prepared_files(owner), part)),
+            Verb::Missing => {
+                let missing = |n| TreePath::new(&format!("{}/missing{n}", dir(owner)));
+                let names: Vec<_> = (0..self.files).map(missing).collect();
+                Box::new(Missing(StatRounds::new(&names, part)))
+            }
             Verb::Open => Box::new(Open { path: self.prepared_files(owner).swap_remove(0) }),
             Verb::Readdir => Box::new(Read { dir: TreePath::new(&dir(owner)), files: self.files }),
             Verb::Create | Verb::Unlink | Verb::Rename => Box::new(Change::new(*self, part)),
         }
+    }
+}
+
+struct Missing(StatRounds);
+
+impl Step for Missing {
+    const BATCH: u32 = StatRounds::BATCH;
+
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        actor.stat_missing(self.0.next())?;
+        Ok(1)
     }
 }
 

@@ -159,6 +159,8 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
         "alternating SEEK_SET and SEEK_END while one more thread appends 4 KiB blocks and fsyncs each: the reason for the change of lseek";
     "stat", "this project", STAT, stat,
         "stat by path, four components deep, random among 1000 directories of 100 files, hot caches";
+    "stat-missing", "this project", MANY_IN_DIR, |settings| cell(settings, Verb::Missing, Share::Directory),
+        "stat of missing names, as many as there are files, in one directory";
     "mkdir-rmdir", "this project", &[], |_| Box::new(Crunl { directory: true }),
         "mkdir + rmdir of one name per thread, all in one directory";
     "statwalk", INODES, WALK, walk,

@@ -82,17 +82,24 @@ impl StatRounds {
         // target's first one.
         Self { paths: order.iter().map(|&file| files[file as usize].clone()).collect(), next: 0 }
     }
+
+    /// The path of the next step.
+    #[inline]
+    pub(super) fn next(&mut self) -> &TreePath {
+        let path = &self.paths[self.next];
+        self.next += 1;
+        if self.next == self.paths.len() {
+            self.next = 0;
+        }
+        path
+    }
 }
 
 impl Step for StatRounds {
     const BATCH: u32 = 256;
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
-        actor.stat(&self.paths[self.next])?;
-        self.next += 1;
-        if self.next == self.paths.len() {
-            self.next = 0;
-        }
+        actor.stat(self.next())?;
         Ok(1)
     }
 }

@@ -234,7 +234,12 @@ impl Context {
         if capable || cred.groups.is_empty() {
             return Writer::alone(capable, cred);
         }
-        Writer::new(false, cred, &inode.perm(&pin()))
+        self.writer_with_groups(inode)
+    }
+
+    #[inline(never)]
+    fn writer_with_groups(&self, inode: &Inode) -> Writer {
+        Writer::new(false, &self.cred, &inode.perm(&pin()))
     }
 
     pub(crate) fn root_dentry(&self) -> Shared<'_, Dentry> {

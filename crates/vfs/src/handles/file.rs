@@ -21,9 +21,9 @@ pub struct File {
     /// [`OpenFlags`]. Atomic: a single independent value.
     flags: AtomicU32,
     pub(crate) kind: FileKind,
-    /// Decides whether writes keep setuid and setgid. Meaningless for a handle that does not write.
+    /// Decides whether writes keep setuid and setgid. None if the file is not open for writing.
     /// Immutable.
-    pub(crate) writer: Writer,
+    pub(crate) writer: Option<Writer>,
     /// Reads do not update atime, whatever the flags say. Immutable.
     read_only: bool,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use
@@ -63,11 +63,11 @@ impl Drop for File {
 }
 
 impl File {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();
-        let writer = context.writer(held.dentry().0.inode());
+        let writer = flags.writes().then(|| context.writer(held.dentry().0.inode()));
         let flags = AtomicU32::new((flags & keep).bits());
         Self { held, flags, kind, writer, read_only: context.read_only, position: Position::new(0) }
     }

@@ -364,7 +364,7 @@ pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<
     }
     inode.drop_capabilities()?;
     let perm = inode.perm(&pin());
-    if writer.after_write(perm) == perm {
+    if writer.after_write(perm).mode == perm.mode {
         return Ok(());
     }
     change_perm(inode, AttrMask::empty(), |perm| Ok(writer.after_write(perm)))
@@ -379,7 +379,7 @@ pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     }
     let guard = pin();
     let perm = inode.perm(&guard);
-    if writer.after_write(perm) != perm {
+    if writer.after_write(perm).mode != perm.mode {
         // Infallible: this closure never returns an error.
         let _ = inode.change_perm(&guard, |perm| Ok(writer.after_write(perm)));
         inode.set_dirty(AttrMask::MODE);

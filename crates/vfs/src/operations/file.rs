@@ -16,7 +16,7 @@ use crate::{
         attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
     },
     trace::TraceOp,
-    types::{FileKind, OpenFlags},
+    types::{FileKind, OpenFlags, cred::Writer},
 };
 
 /// The largest size and offset.
@@ -141,15 +141,15 @@ impl File {
     /// As write; EINVAL for more than 1024 buffers.
     pub fn writev(&self, buffers: &[IoSlice<'_>]) -> Result<usize> {
         self.traced(TraceOp::Write, || {
-            self.writable()?;
+            let writer = self.writer()?;
             let len = total(buffers)?;
             // Checked again when the position is locked. Privileges have been dropped by then.
             self.check_range(self.position.tell(), len)?;
-            self.file_remove_privs_before(len)?;
+            self.file_remove_privs_before(writer, len)?;
             let io = self.position.begin();
             self.check_range(io.position(), len)?;
             let append = self.flags().contains(OpenFlags::APPEND);
-            let (start, count) = self.write_inode(buffers, len, io.position(), append)?;
+            let (start, count) = self.write_inode(writer, buffers, len, io.position(), append)?;
             io.finish(start + count as u64);
             self.written(count)
         })
@@ -170,11 +170,12 @@ impl File {
     pub fn pwritev(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Write, || {
             check_offset(offset)?;
-            self.writable()?;
+            let writer = self.writer()?;
             let len = total(buffers)?;
             self.check_range(offset, len)?;
-            self.file_remove_privs_before(len)?;
-            let (_, count) = self.write_inode(buffers, len, offset, self.flags().contains(OpenFlags::APPEND))?;
+            self.file_remove_privs_before(writer, len)?;
+            let (_, count) =
+                self.write_inode(writer, buffers, len, offset, self.flags().contains(OpenFlags::APPEND))?;
             self.written(count)
         })
     }
@@ -188,26 +189,32 @@ impl File {
         Ok(count)
     }
 
-    fn writable(&self) -> Result<()> {
-        let flags = self.flags();
-        let ok = flags.writes() && !flags.contains(OpenFlags::PATH);
-        if ok { Ok(()) } else { Err(Error::BadHandle) }
+    /// The writer, or EBADF if the file is not open for writing.
+    fn writer(&self) -> Result<Writer> {
+        self.writer.ok_or(Error::BadHandle)
     }
 
     /// Drops privileges before bytes are written, if there are any.
-    fn file_remove_privs_before(&self, len: usize) -> Result<()> {
-        if len == 0 { Ok(()) } else { file_remove_privs_before(self.inode(), self.writer) }
+    fn file_remove_privs_before(&self, writer: Writer, len: usize) -> Result<()> {
+        if len == 0 { Ok(()) } else { file_remove_privs_before(self.inode(), writer) }
     }
 
     /// Writes, and returns the offset and the count.
-    fn write_inode(&self, buffers: &[IoSlice<'_>], len: usize, offset: u64, append: bool) -> Result<(u64, usize)> {
+    fn write_inode(
+        &self,
+        writer: Writer,
+        buffers: &[IoSlice<'_>],
+        len: usize,
+        offset: u64,
+        append: bool,
+    ) -> Result<(u64, usize)> {
         if len == 0 {
             return Ok((offset, 0));
         }
-        retry_after_reclaim(|| self.try_write(buffers, offset, append))
+        retry_after_reclaim(|| self.try_write(writer, buffers, offset, append))
     }
 
-    fn try_write(&self, buffers: &[IoSlice<'_>], offset: u64, append: bool) -> Result<(u64, usize)> {
+    fn try_write(&self, writer: Writer, buffers: &[IoSlice<'_>], offset: u64, append: bool) -> Result<(u64, usize)> {
         let inode = self.inode();
         let state = inode.file_state()?;
         state.change(inode, |contents| {
@@ -217,7 +224,7 @@ impl File {
             if room == 0 {
                 return Err(Error::TooBig);
             }
-            file_remove_privs(inode, self.writer);
+            file_remove_privs(inode, writer);
             // Stamped before the write, even if there turns out to be no space, as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -331,10 +338,8 @@ impl File {
         if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
-        if !self.flags().writes() || self.kind != FileKind::File {
-            return Err(Error::Invalid);
-        }
-        truncate_inode(self.inode(), size, self.writer, Stamp::Always)
+        let writer = self.writer.filter(|_| self.kind == FileKind::File).ok_or(Error::Invalid)?;
+        truncate_inode(self.inode(), size, writer, Stamp::Always)
     }
 
     /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
@@ -361,7 +366,7 @@ impl File {
         if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41 | 0x80) {
             return Err(Error::NotSupported);
         }
-        self.writable()?;
+        let writer = self.writer()?;
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         if mode > KEEP_SIZE | PUNCH_HOLE {
             return Err(Error::NotSupported);
@@ -369,7 +374,7 @@ impl File {
         let inode = self.inode();
         let state = inode.file_state()?;
         let change = |contents: &mut dyn FileData| {
-            file_remove_privs(inode, self.writer);
+            file_remove_privs(inode, writer);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
                 // This covers space beyond the end too: the whole last page, and space that was
@@ -389,7 +394,7 @@ impl File {
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             Ok(())
         };
-        file_remove_privs_before(inode, self.writer)?;
+        file_remove_privs_before(inode, writer)?;
         retry_after_reclaim(|| state.change(inode, change))
     }
 

@@ -87,7 +87,7 @@ impl Vfs {
         if flags.contains(OpenFlags::DIRECTORY) {
             held.dentry().0.expect_dir()?;
         }
-        Ok(File::new(held, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
+        Ok(File::new(held, only_path(flags), context))
     }
 
     /// Walks a path, and counts a reference on the result.
@@ -167,12 +167,18 @@ impl Vfs {
 
 /// Opens an existing file.
 fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
-    if !flags.contains(OpenFlags::PATH) {
-        let inode = held.dentry().0.inode();
-        check_open(context, inode, flags)?;
-        truncate_on_open(context, inode, flags)?;
+    if flags.contains(OpenFlags::PATH) {
+        return Ok(File::new(held, only_path(flags), context));
     }
+    let inode = held.dentry().0.inode();
+    check_open(context, inode, flags)?;
+    truncate_on_open(context, inode, flags)?;
     Ok(File::new(held, flags, context))
+}
+
+/// The flags that count together with O_PATH. All others are ignored, as on Linux.
+fn only_path(flags: OpenFlags) -> OpenFlags {
+    flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW)
 }
 
 /// Whether O_CREAT may open an existing file in a world-writable sticky directory (analogous to

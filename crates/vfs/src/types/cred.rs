@@ -43,8 +43,10 @@ impl Writer {
 
     /// The permissions after a change of the contents. Setuid is cleared. So is setgid, if the
     /// group may execute the file or the caller is not in the group.
+    #[inline]
     pub(crate) fn after_write(self, perm: PermView) -> PermView {
-        if self.capable {
+        // Few files have either bit, so most writes end here.
+        if self.capable || perm.mode & (S_ISUID | S_ISGID) == 0 {
             return perm;
         }
         let keep_setgid = perm.mode & S_IXGRP == 0 && self.groups.contains(&perm.gid);
