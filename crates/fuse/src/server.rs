@@ -5,6 +5,7 @@ mod caller;
 mod dir;
 mod file;
 mod handles;
+mod idle_memory;
 mod mappable;
 mod namespace;
 mod space;
@@ -17,10 +18,11 @@ use std::{
 };
 
 use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Vfs};
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use crate::nodes::{Attr, Nodes};
 use handles::Handles;
+use idle_memory::IdleMemory;
 use mappable::Mappable;
 use space::SpaceWaiter;
 
@@ -78,6 +80,8 @@ pub struct Server {
     handles: Handles,
     mappable: Mappable,
     space: SpaceWaiter,
+    /// None unless the tree is mounted.
+    idle_memory: Option<IdleMemory>,
     options: ServerOptions,
     no_atime: bool,
     no_dir_atime: bool,
@@ -94,6 +98,7 @@ impl Server {
             handles: Handles::new(),
             mappable: Mappable::new(),
             space: SpaceWaiter::new(NonZeroUsize::MIN),
+            idle_memory: None,
             options,
             no_atime: false,
             no_dir_atime: false,
@@ -107,7 +112,10 @@ impl Server {
     pub(crate) fn mounted(self, flags: MountFlags) -> Self {
         let MountFlags { no_atime, no_dir_atime, suid, threads } = flags;
         self.share_waits(threads);
-        Self { no_atime, no_dir_atime, suid, ..self }
+        let idle_memory = IdleMemory::start(pando_vfs::release_free_memory)
+            .inspect_err(|error| warn!(%error, "no thread: an idle mount may keep freed memory"))
+            .ok();
+        Self { no_atime, no_dir_atime, suid, idle_memory, ..self }
     }
 
     /// Of `threads` threads that serve requests, all but one may wait for space in here. So a
@@ -210,9 +218,17 @@ impl Server {
         let file = self.handles.take(handle)?;
         self.mappable.closed(&file);
         if file.stat().nlink == 0 {
-            self.space.removed();
+            self.removed();
         }
         Ok(())
+    }
+
+    /// A file or a directory may have been removed.
+    fn removed(&self) {
+        self.space.removed();
+        if let Some(memory) = &self.idle_memory {
+            memory.removed();
+        }
     }
 }
 

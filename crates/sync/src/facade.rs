@@ -6,10 +6,14 @@
 
 #[cfg(loom)]
 mod loom_atomics;
+#[cfg(not(any(loom, miri)))]
+mod mimalloc;
 
 #[cfg(loom)]
 #[allow(unused_imports)]
 pub(crate) use self::loom_atomics::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, Readers};
+#[cfg(not(any(loom, miri)))]
+pub(crate) use self::mimalloc::{alloc, alloc_zeroed, dealloc, release_free_memory};
 #[cfg(loom)]
 #[allow(unused_imports)]
 pub(crate) use loom::{
@@ -18,14 +22,19 @@ pub(crate) use loom::{
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
 };
+#[cfg(all(miri, not(loom)))]
+pub(crate) use std::alloc::{alloc, alloc_zeroed, dealloc};
 #[cfg(not(loom))]
 #[allow(unused_imports)]
 pub(crate) use std::{
-    alloc::{alloc, alloc_zeroed, dealloc},
     sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
 };
+
+/// The allocator of the model checker, and that of the interpreter Miri, keep no free memory.
+#[cfg(any(loom, miri))]
+pub(crate) fn release_free_memory() {}
 
 /// A `SeqCst` fence between a read-modify-write before it and the accesses after it, like Linux's
 /// `smp_mb__after_atomic`. On x86 a read-modify-write is a full fence itself, whatever its

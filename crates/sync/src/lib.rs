@@ -37,8 +37,8 @@
 //!     striped over the cores once they contend.
 //!   * `quota`: [`Quota`]: a limit that is exact, and striped under contention.
 //! * `reclaim`: [`Guard`], [`pin`]: readers that take no lock, and when retired memory is freed.
-//! * `allocator`: [`BlockBox`], [`BlockBytes`]: memory that one thread allocates and another frees,
-//!   and that returns to the system.
+//! * `allocator`: [`BlockBox`], [`BlockBytes`], [`release_free_memory()`]: memory that one thread
+//!   allocates and another frees, from mimalloc.
 //! * `ring`: [`ring`](ring::ring): the records of a trace, from one thread to another. The writer
 //!   never blocks.
 //! * `base`: [`Padded`], [`OwnLine`], [`siphash13`], [`stripe_hint()`]: cache
@@ -64,7 +64,7 @@ pub mod ring;
 mod split_table;
 mod tuning;
 
-pub use allocator::{BlockBox, BlockBytes};
+pub use allocator::{BlockBox, BlockBytes, release_free_memory};
 pub use base::{
     padded::{OwnLine, Padded},
     siphash::siphash13,

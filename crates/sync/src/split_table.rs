@@ -20,9 +20,7 @@
 //!    use.
 //! 5. The sentinel is one cache miss, and the element another: `index`, the addresses of the
 //!    elements in few cache lines.
-//! 6. A bucket's third element is three cache misses away: `hint`, its address, prefetched together
-//!    with the first element.
-//! 7. Shrinking while other threads use the buckets: `sentinel`, each of them has a state, and the
+//! 6. Shrinking while other threads use the buckets: `sentinel`, each of them has a state, and the
 //!    last user retires the segment.
 //!
 //! **Why a look-up that finds nothing is right** (there is an instant of the call at which the name
@@ -38,7 +36,6 @@
 //! changed, and the compare-and-swap fails.
 
 mod buckets;
-mod hint;
 mod index;
 mod raw;
 mod sentinel;
@@ -294,9 +291,6 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let (first, last) = (hash & !LOW, hash | LOW);
         let sentinel = self.start_sentinel(hash, guard);
         let mut next = sentinel.map_or(&self.head, Sentinel::next).load(Ordering::Acquire);
-        if let Some(sentinel) = sentinel {
-            sentinel.hint().prefetch();
-        }
         loop {
             // A mark here says only that the previous link is removed. By F2 the walk may continue.
             let here = raw::unmarked(next);
@@ -357,14 +351,6 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 Walk::Past(_) if last == LAST => return Err(Rejected::Exhausted { node }),
                 Walk::Past(place) => match place.publish(node, first | (last + 1) << 1 | 1, guard) {
                     Ok(node) => {
-                        if let Some(sentinel) = sentinel {
-                            let new = &raw const node.to_ref().link;
-                            sentinel.hint().add(if place.is_behind(start) {
-                                place.next_element::<T>(guard)
-                            } else {
-                                new
-                            });
-                        }
                         if let Some(index) = self.load_index(guard) {
                             // SAFETY: just linked into the list.
                             unsafe { index.add(hash, raw::link_of(node), guard) };
@@ -393,9 +379,6 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 index.erase(key, here);
             }
             let sentinel = self.start_sentinel(key, guard);
-            if let Some(sentinel) = sentinel {
-                sentinel.hint().remove(link);
-            }
             contended |= self.unlink_from(sentinel.map_or(&self.head, Sentinel::next), key, guard);
             // SAFETY: marked above, and unlinked since, by this thread or another.
             unsafe { raw::dispose::<T>(here, key) };

@@ -12,8 +12,7 @@ use std::time::Duration;
 // Reclamation (`reclaim`). A grace period costs every reading thread a cache miss or two, some
 // hundred nanoseconds each. So a period begins only when several bags wait, and a thread that only
 // reads does not look often. On the other side, retired memory is cold when it is freed late, and
-// reused memory is not. The batches are as large as what the magazines of `allocator` have room
-// for: memory that is freed is then allocated again by the same core, without the depot.
+// reused memory is not.
 
 /// Objects in a full bag.
 pub(crate) const BAG: usize = if cfg!(loom) { 2 } else { 20 };
@@ -21,8 +20,8 @@ pub(crate) const BAG: usize = if cfg!(loom) { 2 } else { 20 };
 pub(crate) const HEAVY_BYTES: usize = 64 << 10;
 /// After so many full bags a thread runs the reclaimer.
 pub(crate) const RUN_BAGS: u32 = 4;
-/// A run frees so many bags, so that the freed blocks fit into the magazines: twice as many as were
-/// filled since the last run, so that the list gets shorter.
+/// A run frees so many bags: twice as many as were filled since the last run, so that the list gets
+/// shorter.
 pub(crate) const FREE_BATCH: usize = 2 * RUN_BAGS as usize;
 /// If very many bags wait, a run frees one in so many of them instead. So a list that became long
 /// while a reader stalled shrinks by a sixteenth with each run, and no single run frees all of it.
@@ -94,50 +93,6 @@ pub(crate) const COUNTER_COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// Deaths of counted objects are counted by address, in so many stripes.
 pub(crate) const DEATH_STRIPES: usize = if cfg!(loom) { 2 } else { 512 };
-
-// Memory blocks (`allocator`). The magazines of a thread hold what one batch of the reclaimer
-// frees, so that most blocks are allocated again by the thread that freed them. Of blocks larger
-// than 512 bytes a thread keeps little: 96 KiB of pages, and at most 450 KiB of all smaller ones.
-
-/// How many full magazines a depot keeps.
-pub(crate) const DEPOT_MAGAZINES: usize = 16;
-
-/// How many blocks a magazine holds.
-pub(crate) const MAGAZINE_BLOCKS: u32 = 32;
-
-/// How many full magazines a thread keeps besides the one in use.
-pub(crate) const SPARE_MAGAZINES: usize = 16;
-
-/// How many blocks of a class a thread keeps when the depot needs them, since each of them may be
-/// the last of a chunk.
-pub(crate) const LEAN_BLOCKS: u32 = 4;
-
-/// So many chunks of a size are kept although all of their blocks are free: retired objects are
-/// freed in batches.
-pub(crate) const FREE_CHUNKS: usize = 2;
-
-/// As [`MAGAZINE_BLOCKS`], for blocks that are larger than 512 bytes.
-pub(crate) const LARGE_MAGAZINE_BLOCKS: u32 = 8;
-
-/// As [`SPARE_MAGAZINES`], for blocks that are larger than 512 bytes.
-pub(crate) const LARGE_SPARE_MAGAZINES: usize = 2;
-
-/// As [`FREE_CHUNKS`], for pages: 4 MiB for the next file.
-pub(crate) const FREE_PAGE_CHUNKS: usize = 16;
-
-/// The size of a chunk, and its alignment: a power of two, so that the chunk of a block follows
-/// from the block's address. Large enough that a system call for each is rare (64 pages), and small
-/// enough that one block in use does not keep much memory.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-
-/// If more chunks than this are in use, further ones are cut from huge pages of eight chunks: two
-/// huge pages' worth, so that a small process does not get a huge page for a few blocks. Below half
-/// as many, all spare chunks are unmapped.
-#[cfg_attr(
-    any(not(target_os = "linux"), miri, loom),
-    allow(dead_code, reason = "only Linux's own memory comes in huge pages")
-)]
-pub(crate) const HUGE_AFTER_CHUNKS: usize = 16;
 
 // Hash tables (`split_table`). Most directories are small, so a short list has no buckets.
 // Contention requests buckets before the number of elements does. An empty table without contention

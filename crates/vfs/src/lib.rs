@@ -200,6 +200,8 @@
 //! * With a backing, the link count of a directory can be wrong by a mkdir or rmdir of this tree
 //!   that ran while the backing was asked for the count. This needs other users of the store that
 //!   change the directory, too. Their next change corrects the count.
+//! * Freed memory returns to the system a second later, in the course of other calls. A program
+//!   that becomes idle calls [`release_free_memory`].
 //! * A thread that walks many paths has up to 4096 entries in its path-prefix cache: 768 KiB until
 //!   it ends.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and
@@ -245,6 +247,7 @@ pub use handles::{
 };
 pub use objects::dentry::DentryRef;
 pub use operations::exports::Exports;
+pub use pando_sync::release_free_memory;
 pub use types::{
     cred::Credentials,
     error::{Error, Result},

@@ -115,7 +115,7 @@ impl Server {
         self.guarded("unlink", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.space.removed();
+            self.removed();
             Ok(())
         })
     }
@@ -128,7 +128,7 @@ impl Server {
         self.guarded("rmdir", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.space.removed();
+            self.removed();
             Ok(())
         })
     }
@@ -145,7 +145,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new) = (At::Dir(&old), At::Dir(&new));
             self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
-            self.space.removed();
+            self.removed();
             Ok(())
         })
     }

@@ -395,7 +395,6 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             // SAFETY: claimed above, so linked here and nowhere else; killed before its segment is
             // retired.
             if unsafe { place.link(ptr.cast()) } {
-                self.hint_around(buckets, index, guard);
                 break;
             }
         }
@@ -407,37 +406,6 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             // SAFETY: the killer counted this thread as a holder, after it took the segment out of
             // the table.
             unsafe { Segment::release(buckets.segments[buckets.place(index).0]) };
-        }
-    }
-
-    /// After a sentinel was linked: sets its hints, and those of the bucket before it, which is
-    /// shorter now.
-    fn hint_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
-        if cfg!(loom) {
-            return;
-        }
-        // SAFETY: as in `Buckets::linked`.
-        let sentinel = unsafe { &*buckets.sentinel(index) };
-        let before = index.checked_sub(1).and_then(|before| buckets.linked(before));
-        for sentinel in std::iter::once(sentinel).chain(before) {
-            let mut elements = [std::ptr::null_mut(); 3];
-            // A marked `next` leads on as well as any other: only hints come of it.
-            let mut here = raw::unmarked(sentinel.link.next.load(Ordering::Acquire));
-            for element in &mut elements {
-                if here.is_null() {
-                    break;
-                }
-                // SAFETY: read from a link that was found in the list, or is a linked sentinel,
-                // under the guard.
-                let link = unsafe { raw::link_at::<T>(here, guard) };
-                if link.key.load(Ordering::Relaxed) & 1 == 0 {
-                    break;
-                }
-                *element = here;
-                // SAFETY: found just now.
-                here = raw::unmarked(unsafe { raw::next_of::<T>(here, link) });
-            }
-            sentinel.hint().set(elements[1], elements[2]);
         }
     }
 

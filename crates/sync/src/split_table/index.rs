@@ -42,7 +42,7 @@ use std::{alloc::Layout, marker::PhantomData};
 
 use super::raw::{self, Link};
 #[cfg(not(loom))]
-use crate::allocator;
+use crate::facade::AtomicUsize;
 use crate::tuning::{INDEX_GROUP_BITS as GROUP_BITS, INDEX_PLACE_BITS as PLACE_BITS};
 use crate::{
     base::prefetch::prefetch,
@@ -80,12 +80,26 @@ struct Group([Slot; SLOTS]);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Group>() == 64);
 
-/// Places are counted from here: blocks are mostly mapped downwards from the first.
+/// Places are counted from this address, which is the same for all tables. Set when the first index
+/// is made, and immutable from then on.
+#[cfg(not(loom))]
+static FIRST_PLACE: AtomicUsize = AtomicUsize::new(0);
+
 #[cfg(not(loom))]
 #[inline]
 fn first_place() -> usize {
-    const ABOVE: usize = 512 << 20;
-    (allocator::first_chunk() & !((1 << PLACE_BITS) - 1)).wrapping_sub((PLACES << PLACE_BITS) - ABOVE)
+    // Relaxed: an index was published after it was set, and this thread has found an index.
+    FIRST_PLACE.load(Ordering::Relaxed)
+}
+
+/// Sets [`FIRST_PLACE`], unless it is set. mimalloc has its memory in areas of 1 GiB, each of which
+/// it maps above the ones before. So places below `here` are within 1 GiB, and all others above.
+#[cfg(not(loom))]
+fn set_first_place(here: usize) {
+    const BELOW: usize = 1 << 30;
+    let first = (here & !((1 << PLACE_BITS) - 1)).wrapping_sub(BELOW);
+    // Relaxed: see `first_place`. If another thread has set it, that value is in force.
+    let _ = FIRST_PLACE.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Under the model checker memory is anywhere, and a slot has room for any address.
@@ -133,6 +147,8 @@ impl<'g> Index<'g> {
     /// # Safety
     /// The groups are zeroes, and not shared.
     pub(super) unsafe fn make_empty(self) {
+        #[cfg(not(loom))]
+        set_first_place(self.groups.addr());
         #[cfg(loom)]
         for group in 0..1 << self.bits {
             // SAFETY: there are so many.

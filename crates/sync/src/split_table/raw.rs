@@ -248,20 +248,6 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
 }
 
 impl Place<'_> {
-    /// Whether this place is directly behind the start of the walk.
-    #[inline]
-    pub(super) fn is_behind(&self, start: &AtomicPtr<Link>) -> bool {
-        std::ptr::eq(self.pred, start)
-    }
-
-    /// The element behind this place, as the walk saw it; null if that is a sentinel or the end.
-    #[inline]
-    pub(super) fn next_element<T: Send + Sync + 'static>(&self, guard: &Guard) -> *const Link {
-        // SAFETY: read from the list by the walk, under the guard, or null.
-        let is_element = |link| unsafe { link_at::<T>(link, guard) }.key.load(Ordering::Relaxed) & 1 == 1;
-        if !self.curr.is_null() && is_element(self.curr) { self.curr } else { std::ptr::null() }
-    }
-
     /// Links `link` here. Returns false, and changes nothing, if the place has changed since.
     ///
     /// # Safety

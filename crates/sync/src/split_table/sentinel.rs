@@ -15,7 +15,7 @@
 
 use std::{alloc::Layout, ptr::NonNull};
 
-use super::{hint::Hint, raw::Link};
+use super::raw::Link;
 use crate::{
     allocator,
     facade::{AtomicPtr, AtomicUsize, Ordering},
@@ -27,8 +27,6 @@ use crate::{
 pub(super) struct Sentinel {
     pub(super) link: Link,
     pub(super) state: AtomicUsize,
-    #[cfg(not(loom))]
-    hint: Hint,
     /// The segment, for the model checker's reclaimer.
     #[cfg(loom)]
     segment: *const (),
@@ -58,20 +56,6 @@ impl Sentinel {
     #[inline]
     pub(super) fn next(&self) -> &AtomicPtr<Link> {
         &self.link.next
-    }
-
-    /// Where more elements of the bucket are.
-    #[inline]
-    #[cfg(not(loom))]
-    pub(super) fn hint(&self) -> &Hint {
-        &self.hint
-    }
-
-    /// The model checker has no caches to warm.
-    #[cfg(loom)]
-    pub(super) fn hint(&self) -> &Hint {
-        static HINT: Hint = Hint::none();
-        &HINT
     }
 }
 

@@ -111,9 +111,9 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Modules whose code belongs to the allocator or the reclaimer, also where it was inlined. They
-/// are recognised by the names of functions and by the paths of sources, because inlined code may
-/// lack one of the two.
+/// Code that belongs to the allocator or the reclaimer, also where it was inlined. It is recognised
+/// by the names of functions and by the paths of sources, because inlined code may lack one of the
+/// two.
 const MODULES: [(&str, &str, Class); 2] = [
     ("pando_sync::allocator", "sync/src/allocator", Class::Allocator),
     ("pando_sync::reclaim", "sync/src/reclaim", Class::Reclamation),
@@ -122,6 +122,10 @@ const MODULES: [(&str, &str, Class); 2] = [
 fn class(frames: &[Frame]) -> Class {
     let of = |frame: &Frame| {
         let source = frame.source.as_ref().map_or("", |(file, _)| file.as_str());
+        // The functions of mimalloc.
+        if frame.function.trim_start_matches('_').starts_with("mi_") {
+            return Some(Class::Allocator);
+        }
         let found = MODULES.iter().find(|(name, path, _)| frame.function.contains(name) || source.contains(path));
         found.map(|(.., class)| *class)
     };
