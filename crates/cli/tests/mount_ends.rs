@@ -260,13 +260,14 @@ fn too_few_threads_leave_a_working_mount() {
     }
     let temp = tempfile::tempdir().unwrap();
     let grove = temp.path().join("grove");
-    // Address space for five stacks, two of which are not for serving; and one allocation
-    // arena, which takes none of it.
+    // Address space for five stacks, two of which are not for serving; and allocators that take
+    // little of it.
     let (stack, room) = (256 << 20, (5 * 256 + 200) << 10);
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &format!("ulimit -v {room}; exec \"$0\" mount --io-uring never --threads 8 \"$1\"")]);
     shell.arg(env!("CARGO_BIN_EXE_pando")).arg(&grove).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell.env("RUST_MIN_STACK", stack.to_string()).env("MALLOC_ARENA_MAX", "1");
+    shell.env("MIMALLOC_ARENA_RESERVE", "32MiB");
     let mut server = shell.spawn().unwrap();
     assert!(server.stdout.as_mut().unwrap().read(&mut [0; 4096]).unwrap() > 0, "it is mounted");
     fs::write(grove.join("f"), "served").unwrap();

@@ -16,6 +16,8 @@ use std::{
 
 /// How long after the last removal.
 const WHILE: Duration = Duration::from_secs(1);
+/// The thread calls little.
+const STACK_BYTES: usize = 128 << 10;
 
 #[derive(Default)]
 struct State {
@@ -41,7 +43,8 @@ impl IdleMemory {
     fn start_with(quiet: Duration, release: impl Fn() + Send + 'static) -> io::Result<Self> {
         let state = Arc::<State>::default();
         let theirs = Arc::clone(&state);
-        let thread = thread::Builder::new().name("pando-memory".into()).spawn(move || theirs.run(quiet, release))?;
+        let thread = thread::Builder::new().name("pando-memory".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn(move || theirs.run(quiet, release))?;
         Ok(Self { state, thread: Some(thread) })
     }
 
