@@ -226,8 +226,13 @@ impl Server {
     /// A file or a directory may have been removed.
     fn removed(&self) {
         self.space.removed();
+        self.freed();
+    }
+
+    /// Memory may have been freed.
+    fn freed(&self) {
         if let Some(memory) = &self.idle_memory {
-            memory.removed();
+            memory.freed();
         }
     }
 }

@@ -35,6 +35,7 @@ impl Server {
             }
             let before = dentry.stat().mode;
             if change.size.is_some() {
+                self.freed();
                 self.clear_privileges(caller, &dentry)?;
             }
             let context = self.context_of(self.credentials_for(caller, &dentry, change));

@@ -26,6 +26,7 @@ impl Server {
                 flags |= OpenFlags::NOATIME;
             }
             if flags.contains(OpenFlags::TRUNC) {
+                self.freed();
                 self.clear_privileges(caller, &dentry)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
@@ -121,6 +122,7 @@ impl Server {
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
                 self.clear_privileges(caller, file.dentry())?;
+                self.freed();
                 self.space.retry(|| file.fallocate(mode, offset, len))
             })
         })

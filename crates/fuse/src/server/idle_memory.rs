@@ -2,7 +2,7 @@
 //!
 //! The allocator keeps freed memory for a second, since it is likely to be used again, and returns
 //! it in the course of later calls. On an idle mount there are no later calls. So a thread returns
-//! the memory a while after the last removal.
+//! the memory a second after some was freed last.
 
 use std::{
     io,
@@ -14,15 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long after the last removal.
+/// How long after memory was freed last.
 const WHILE: Duration = Duration::from_secs(1);
-/// The thread calls little.
+/// The thread makes few calls, none of them deep.
 const STACK_BYTES: usize = 128 << 10;
 
 #[derive(Default)]
 struct State {
-    /// Something was removed since the thread looked last. Atomic: a single independent value.
-    removed: AtomicBool,
+    /// Memory was freed since the thread looked last. Atomic: a single independent value.
+    freed: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct IdleMemory {
 }
 
 impl IdleMemory {
-    /// Starts the thread, which calls `release` a while after the last of some removals.
+    /// Starts the thread, which calls `release` when no more memory has been freed for a while.
     ///
     /// # Errors
     /// No thread can be made.
@@ -48,9 +48,9 @@ impl IdleMemory {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// Something may have been removed. Writes nothing shared if it is called often.
-    pub(super) fn removed(&self) {
-        if !self.state.removed.load(Ordering::Relaxed) && !self.state.removed.swap(true, Ordering::Relaxed) {
+    /// Memory may have been freed. Writes nothing shared if it is called often.
+    pub(super) fn freed(&self) {
+        if !self.state.freed.load(Ordering::Relaxed) && !self.state.freed.swap(true, Ordering::Relaxed) {
             self.unpark();
         }
     }
@@ -65,7 +65,7 @@ impl IdleMemory {
 impl State {
     fn run(&self, quiet: Duration, release: impl Fn()) {
         while !self.ended.load(Ordering::Relaxed) {
-            if !self.removed.swap(false, Ordering::Relaxed) {
+            if !self.freed.swap(false, Ordering::Relaxed) {
                 // An unpark since the last look returns at once, and so does one without a reason.
                 thread::park();
                 continue;
@@ -76,7 +76,7 @@ impl State {
             {
                 thread::park_timeout(left);
             }
-            if !self.removed.load(Ordering::Relaxed) {
+            if !self.freed.load(Ordering::Relaxed) {
                 release();
             }
         }
@@ -99,14 +99,14 @@ mod tests {
 
     use super::*;
 
-    /// Seen to fail: no release; a second one without a removal.
+    /// Seen to fail: no release; a flag that stays set.
     #[test]
-    fn memory_is_released_after_a_removal() {
+    fn freed_memory_is_released_once() {
         let (released, releases) = mpsc::channel();
         let release = move || released.send(()).expect("the test receives");
         let memory = IdleMemory::start_with(Duration::from_millis(1), release).expect("a thread");
         for _ in 0..3 {
-            memory.removed();
+            memory.freed();
             assert_eq!(releases.recv_timeout(Duration::from_secs(60)), Ok(()));
         }
         drop(memory);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn end_does_not_wait_for_the_release() {
         let memory = IdleMemory::start_with(Duration::from_secs(3600), || ()).expect("a thread");
-        memory.removed();
+        memory.freed();
         thread::sleep(Duration::from_millis(10));
         drop(memory);
     }
