@@ -92,8 +92,8 @@ fn first_place() -> usize {
     FIRST_PLACE.load(Ordering::Relaxed)
 }
 
-/// Sets [`FIRST_PLACE`], unless it is set. mimalloc has its memory in areas of 1 GiB, each of which
-/// it maps above the ones before. So places below `here` are within 1 GiB, and all others above.
+/// Sets [`FIRST_PLACE`], unless it is set. mimalloc takes its memory in areas of 1 GiB, each above
+/// the ones before. So no element is more than 1 GiB below `here`, and most are above.
 #[cfg(not(loom))]
 fn set_first_place(here: usize) {
     const BELOW: usize = 1 << 30;
