@@ -18,12 +18,40 @@ use crate::{
 
 /// Options of the helper.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
+#[non_exhaustive]
 pub struct Options {
     /// The most calls in flight at once on one file system, at least one. The number is found by
     /// trial.
     pub max_in_flight: usize,
     /// Also ask for access control lists, as `ls -l` does.
     pub xattrs: bool,
+}
+
+impl Default for Options {
+    /// At most 32 calls, and no access control lists.
+    fn default() -> Self {
+        Self { max_in_flight: 32, xattrs: false }
+    }
+}
+
+impl Options {
+    /// At most 32 calls, and no access control lists.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Options::max_in_flight`].
+    pub fn max_in_flight(mut self, max_in_flight: usize) -> Self {
+        self.max_in_flight = max_in_flight;
+        self
+    }
+
+    /// Sets [`Options::xattrs`].
+    pub fn xattrs(mut self, xattrs: bool) -> Self {
+        self.xattrs = xattrs;
+        self
+    }
 }
 
 /// No store needs more threads than this.

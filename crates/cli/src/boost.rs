@@ -19,7 +19,7 @@ pub use self::args::BoostArgs;
 /// The mount cannot be watched. Failures to start the program are reported here, and become an exit
 /// code.
 pub fn run(args: &BoostArgs) -> Result<ExitCode> {
-    let options = Options { max_in_flight: args.max_inflight, xattrs: args.xattrs };
+    let options = Options::new().max_in_flight(args.max_inflight).xattrs(args.xattrs);
     match (&args.watch, args.command.split_first()) {
         (Some(path), _) => watch::run(path, options),
         (None, Some((program, arguments))) => program::run(program, arguments, options),

@@ -99,19 +99,19 @@ fn room(memory: &Memory, allowed: Option<u64>) -> Option<Room> {
 }
 
 fn options(args: &WarmArgs, room: Option<&Room>) -> WarmOptions {
-    WarmOptions {
-        recursive: args.recursive,
-        xattrs: args.xattrs,
-        one_file_system: args.one_file_system,
-        max_in_flight: args.max_inflight,
-        rate: args.rate,
-        yields: args.nice,
-        at_most: room.map(Room::entries),
-        order: match args.order {
-            WarmOrder::Inode => Order::Inode,
-            WarmOrder::Directory => Order::Directory,
-        },
-    }
+    let order = match args.order {
+        WarmOrder::Inode => Order::Inode,
+        WarmOrder::Directory => Order::Directory,
+    };
+    WarmOptions::new()
+        .recursive(args.recursive)
+        .xattrs(args.xattrs)
+        .one_file_system(args.one_file_system)
+        .max_in_flight(args.max_inflight)
+        .rate(args.rate)
+        .yields(args.nice)
+        .at_most(room.map(Room::entries))
+        .order(order)
 }
 
 /// Follows the work to its end. Returns why it was told to stop.

@@ -57,6 +57,8 @@ use timer::Timer;
 
 /// The delays and faults of an [`Injector`]. The default has neither: it only counts requests.
 #[derive(Debug, Clone, Default)]
+#[must_use]
+#[non_exhaustive]
 pub struct InjectorOptions {
     /// The service time of one item of an operation. If an operation is listed twice, the last one
     /// counts.
@@ -69,6 +71,43 @@ pub struct InjectorOptions {
     pub faults: Vec<Fault>,
     /// A file to write a list of reads to, as CSV: `start_us,end_us,node,offset,bytes`.
     pub trace_reads: Option<PathBuf>,
+}
+
+impl InjectorOptions {
+    /// Neither delays nor faults: it only counts requests.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`InjectorOptions::delays`].
+    pub fn delays(mut self, delays: Vec<(Operation, Duration)>) -> Self {
+        self.delays = delays;
+        self
+    }
+
+    /// Sets [`InjectorOptions::depth`].
+    pub fn depth(mut self, depth: impl Into<Option<NonZeroUsize>>) -> Self {
+        self.depth = depth.into();
+        self
+    }
+
+    /// Sets [`InjectorOptions::seek`].
+    pub fn seek(mut self, seek: Duration) -> Self {
+        self.seek = seek;
+        self
+    }
+
+    /// Sets [`InjectorOptions::faults`].
+    pub fn faults(mut self, faults: Vec<Fault>) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Sets [`InjectorOptions::trace_reads`].
+    pub fn trace_reads(mut self, trace_reads: impl Into<Option<PathBuf>>) -> Self {
+        self.trace_reads = trace_reads.into();
+        self
+    }
 }
 
 /// The cost of a request.

@@ -300,15 +300,13 @@ impl Plan {
 
     /// The options of the record stream.
     pub fn walk_options(&self) -> WalkOptions {
-        let scan = Options {
-            mask: self.mask(),
-            fields: self.fields(),
-            dots: self.hidden == Hidden::All,
-            follow: self.follows_all(),
-            ..Options::default()
-        };
+        let scan = Options::new()
+            .mask(self.mask())
+            .fields(self.fields())
+            .dots(self.hidden == Hidden::All)
+            .follow(self.follows_all());
         let descent = if self.order.by == SortBy::None { Descent::AsFound } else { Descent::Sorted };
-        WalkOptions { scan, one_file_system: self.one_file_system, descent }
+        WalkOptions::new().scan(scan).one_file_system(self.one_file_system).descent(descent)
     }
 
     fn mask(&self) -> Mask {

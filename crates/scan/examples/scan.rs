@@ -22,21 +22,19 @@ fn add(batch: &Batch, entries: &mut u64, sum: &mut u64) {
 fn run(arguments: &[String]) -> Option<()> {
     let walk = arguments.first()? == "walk";
     let [level, workers, order, paths @ ..] = &arguments[usize::from(walk)..] else { return None };
-    let options = Options {
-        mask: Mask::level(level.parse().ok()?)?,
-        workers: if workers == "auto" { Workers::Auto } else { Workers::Fixed(workers.parse().ok()?) },
-        order: match order.as_str() {
+    let options = Options::new()
+        .mask(Mask::level(level.parse().ok()?)?)
+        .workers(if workers == "auto" { Workers::Auto } else { Workers::Fixed(workers.parse().ok()?) })
+        .order(match order.as_str() {
             "auto" => Order::Auto,
             "directory" => Order::Directory,
             "inode" => Order::Inode,
             _ => return None,
-        },
-        ..Options::default()
-    };
+        });
     let (mut entries, mut sum) = (0, 0);
     for path in paths {
         if walk {
-            let mut walk = Walk::open(path, WalkOptions { scan: options, ..WalkOptions::default() }).ok()?;
+            let mut walk = Walk::open(path, WalkOptions::new().scan(options)).ok()?;
             while let Some(event) = walk.next_event() {
                 match event {
                     Event::Batch(_, batch) => add(batch, &mut entries, &mut sum),

@@ -16,7 +16,7 @@
 //! ```
 //! use pando_scan::{Mask, Options, Scan, XattrValue};
 //!
-//! let options = Options { mask: Mask::level(3).unwrap(), ..Options::default() };
+//! let options = Options::new().mask(Mask::level(3).unwrap());
 //! let mut scan = Scan::open("/etc", &options)?;
 //! while let Some(batch) = scan.next_batch()? {
 //!     for record in batch.iter() {

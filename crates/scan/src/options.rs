@@ -31,6 +31,8 @@ pub enum Order {
 
 /// How a scan is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Options {
     /// The parts that are read besides the names.
     pub mask: Mask,
@@ -62,6 +64,55 @@ impl Default for Options {
             workers: Workers::Auto,
             order: Order::Auto,
         }
+    }
+}
+
+impl Options {
+    /// Names and attributes, 64 MiB, and the rest by measurement.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Options::mask`].
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
+    }
+
+    /// Sets [`Options::fields`].
+    pub fn fields(mut self, fields: Fields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Sets [`Options::dots`].
+    pub fn dots(mut self, dots: bool) -> Self {
+        self.dots = dots;
+        self
+    }
+
+    /// Sets [`Options::follow`].
+    pub fn follow(mut self, follow: bool) -> Self {
+        self.follow = follow;
+        self
+    }
+
+    /// Sets [`Options::budget_bytes`].
+    pub fn budget_bytes(mut self, budget_bytes: usize) -> Self {
+        self.budget_bytes = budget_bytes;
+        self
+    }
+
+    /// Sets [`Options::workers`].
+    pub fn workers(mut self, workers: Workers) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets [`Options::order`].
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
     }
 }
 

@@ -241,9 +241,9 @@ impl Shared {
 
     fn walk(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
         let workers = Workers::AtMost(self.options.readers().max(1));
-        let scan = Options { mask: Mask::empty(), workers, ..Options::default() };
+        let scan = Options::new().mask(Mask::empty()).workers(workers);
         let descent = if self.options.recursive { Descent::AsFound } else { Descent::No };
-        let options = WalkOptions { scan, one_file_system: self.options.one_file_system, descent };
+        let options = WalkOptions::new().scan(scan).one_file_system(self.options.one_file_system).descent(descent);
         let mut walk = match Walk::open(path, options) {
             Ok(walk) => walk,
             Err(error) => {

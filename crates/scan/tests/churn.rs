@@ -78,7 +78,7 @@ fn entries_that_stay_are_seen_once() {
         for workers in workers() {
             for level in 0..4 {
                 let begun = changes.so_far();
-                let options = Options { mask: Mask::level(level).unwrap(), workers, ..Options::default() };
+                let options = Options::new().mask(Mask::level(level).unwrap()).workers(workers);
                 while changes.so_far() < begun + 20 {
                     let mut scan = Scan::open(dir.path(), &options).unwrap();
                     let mut seen: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -132,8 +132,8 @@ fn walk_never_leads_outside() {
                 let begun = changes.so_far();
                 let mut walks = 0;
                 while walks < 8 || changes.so_far() < begun + 60 {
-                    let scan = Options { mask: Mask::level(level).unwrap(), workers, ..Options::default() };
-                    let mut walk = Walk::open(dir.path(), WalkOptions { scan, ..WalkOptions::default() }).unwrap();
+                    let scan = Options::new().mask(Mask::level(level).unwrap()).workers(workers);
+                    let mut walk = Walk::open(dir.path(), WalkOptions::new().scan(scan)).unwrap();
                     walks += 1;
                     while let Some(event) = walk.next_event() {
                         match event {
@@ -174,8 +174,8 @@ fn tree_may_vanish_during_a_walk() {
                 }
             }
         }
-        let scan = Options { mask: Mask::all(), workers, ..Options::default() };
-        let mut walk = Walk::open(&tree, WalkOptions { scan, ..WalkOptions::default() }).unwrap();
+        let scan = Options::new().mask(Mask::all()).workers(workers);
+        let mut walk = Walk::open(&tree, WalkOptions::new().scan(scan)).unwrap();
         let (mut directories, mut failures) = (0, 0);
         while let Some(event) = walk.next_event() {
             match event {
@@ -235,7 +235,7 @@ fn change_between_the_calls_is_noticed() {
         return;
     }
     let changed = |dir: &Path| {
-        let mut scan = Scan::open(dir, &Options { mask: Mask::all(), ..Options::default() }).unwrap();
+        let mut scan = Scan::open(dir, &Options::new().mask(Mask::all())).unwrap();
         let batch = scan.next_batch().unwrap().unwrap();
         let record = batch.get(0).unwrap();
         assert_eq!(record.xattrs().count(), 1);
@@ -275,7 +275,7 @@ fn target_belongs_to_the_attributes_of_its_record() {
     meanwhile(change, |changes| {
         while links < 2000 {
             changes.so_far();
-            let mut scan = Scan::open(dir.path(), &Options { mask: Mask::all(), ..Options::default() }).unwrap();
+            let mut scan = Scan::open(dir.path(), &Options::new().mask(Mask::all())).unwrap();
             while let Some(batch) = scan.next_batch().unwrap() {
                 for record in batch.iter().filter(|record| !record.changed()) {
                     let Some(attr) = record.attr() else { continue };
@@ -295,8 +295,8 @@ fn replaced_directory_is_not_entered() {
     for name in ["a", "b", "c/inner"] {
         fs::create_dir_all(dir.path().join(name)).unwrap();
     }
-    let options = Options { workers: Workers::Fixed(1), ..Options::default() };
-    let mut walk = Walk::open(dir.path(), WalkOptions { scan: options, ..WalkOptions::default() }).unwrap();
+    let options = Options::new().workers(Workers::Fixed(1));
+    let mut walk = Walk::open(dir.path(), WalkOptions::new().scan(options)).unwrap();
     let mut failures = Vec::new();
     while let Some(event) = walk.next_event() {
         match event {

@@ -14,7 +14,7 @@ fn scans_match_the_model(dir: &Path, seed: u64) {
     for mask in MASKS {
         let expected = model(dir, mask);
         for (workers, order) in [(Workers::Auto, Order::Auto), (Workers::Fixed(4), Order::Inode)] {
-            let mut scan = Scan::open(dir, &Options { mask, workers, order, ..Options::default() }).unwrap();
+            let mut scan = Scan::open(dir, &Options::new().mask(mask).workers(workers).order(order)).unwrap();
             let mut found = BTreeMap::new();
             while let Some(batch) = scan.next_batch().unwrap() {
                 for record in batch.iter() {
@@ -41,9 +41,9 @@ fn large_values(dir: &Path, value_bytes: usize, count: usize) {
         }
     }
     let expected = model(&dir, Mask::all());
-    for (budget_bytes, all) in [(MIN_BUDGET_BYTES, false), (Options::default().budget_bytes, true)] {
+    for (budget_bytes, all) in [(MIN_BUDGET_BYTES, false), (Options::new().budget_bytes, true)] {
         for workers in [Workers::Auto, Workers::Fixed(8)] {
-            let options = Options { mask: Mask::all(), budget_bytes, workers, ..Options::default() };
+            let options = Options::new().mask(Mask::all()).budget_bytes(budget_bytes).workers(workers);
             let mut scan = Scan::open(&dir, &options).unwrap();
             let mut seen = 0;
             while let Some(batch) = scan.next_batch().unwrap() {
@@ -78,8 +78,8 @@ fn large_values_first(dir: &Path) {
             rustix::fs::setxattr(below.join("f"), name, &[number; 65536], XattrFlags::empty()).unwrap();
         }
     }
-    let scan = Options { mask: Mask::all(), workers: Workers::Fixed(4), ..Options::default() };
-    let mut walk = Walk::open(dir, WalkOptions { scan, ..WalkOptions::default() }).unwrap();
+    let scan = Options::new().mask(Mask::all()).workers(Workers::Fixed(4));
+    let mut walk = Walk::open(dir, WalkOptions::new().scan(scan)).unwrap();
     let mut values = 0;
     while let Some(event) = walk.next_event() {
         let Event::Batch(_, batch) = event else { continue };

@@ -94,9 +94,9 @@ fn entries_allocate_nothing_and_the_budget_holds() {
             for (budget_bytes, order) in [
                 (MIN_BUDGET_BYTES, Order::Directory),
                 (4 << 20, Order::Inode),
-                (Options::default().budget_bytes, Order::Directory),
+                (Options::new().budget_bytes, Order::Directory),
             ] {
-                let options = Options { mask, budget_bytes, workers, order, ..Options::default() };
+                let options = Options::new().mask(mask).budget_bytes(budget_bytes).workers(workers).order(order);
                 let (few, few_calls, _) = measure(small.path(), &options);
                 let (many, many_calls, peak) = measure(large.path(), &options);
                 assert_eq!((few, many), (3000, 9000));

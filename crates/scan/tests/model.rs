@@ -25,10 +25,10 @@ fn scan(dir: &Path, options: &Options) -> BTreeMap<std::ffi::OsString, common::K
 fn all_options() -> Vec<Options> {
     let mut all = Vec::new();
     for mask in MASKS {
-        for budget_bytes in [MIN_BUDGET_BYTES, Options::default().budget_bytes] {
+        for budget_bytes in [MIN_BUDGET_BYTES, Options::new().budget_bytes] {
             for workers in [Workers::Auto, Workers::Fixed(1), Workers::Fixed(3), Workers::AtMost(7)] {
                 for order in [Order::Auto, Order::Directory, Order::Inode] {
-                    all.push(Options { mask, budget_bytes, workers, order, ..Options::default() });
+                    all.push(Options::new().mask(mask).budget_bytes(budget_bytes).workers(workers).order(order));
                 }
             }
         }
@@ -61,7 +61,7 @@ fn records_come_in_directory_order() {
         }
         names
     };
-    let plain = order(&Options { mask: Mask::empty(), workers: Workers::Fixed(1), ..Options::default() });
+    let plain = order(&Options::new().mask(Mask::empty()).workers(Workers::Fixed(1)));
     for options in all_options() {
         assert_eq!(order(&options), plain, "{options:?}");
     }
@@ -99,8 +99,8 @@ fn walk_matches_the_model() {
         let mut expected = BTreeMap::new();
         model_tree(dir.path(), mask, &mut expected);
         for workers in [Workers::Auto, Workers::Fixed(1), Workers::Fixed(5)] {
-            let scan = Options { mask, workers, ..Options::default() };
-            let mut walk = Walk::open(dir.path(), WalkOptions { scan, ..WalkOptions::default() }).unwrap();
+            let scan = Options::new().mask(mask).workers(workers);
+            let mut walk = Walk::open(dir.path(), WalkOptions::new().scan(scan)).unwrap();
             let mut found = BTreeMap::new();
             let mut inside = None;
             while let Some(event) = walk.next_event() {

@@ -37,7 +37,7 @@ fn walk(path: &Path, options: WalkOptions) -> (usize, usize, Vec<(Cause, i32)>) 
 }
 
 fn with(workers: Workers) -> WalkOptions {
-    WalkOptions { scan: Options { workers, ..Options::default() }, ..WalkOptions::default() }
+    WalkOptions::new().scan(Options::new().workers(workers))
 }
 
 const DEPTH: usize = 500;
@@ -157,9 +157,9 @@ fn walk_stays_on_one_file_system() {
         for (one_file_system, expected) in [(true, (1, 1)), (false, (2, 3))] {
             let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
             inotify::add_watch(&opens, mounted.path(), inotify::WatchFlags::OPEN).unwrap();
-            let scan = Options { mask: Mask::level(level).unwrap(), workers, ..Options::default() };
+            let scan = Options::new().mask(Mask::level(level).unwrap()).workers(workers);
             let (entries, directories, failures) =
-                walk(&outer, WalkOptions { scan, one_file_system, ..WalkOptions::default() });
+                walk(&outer, WalkOptions::new().scan(scan).one_file_system(one_file_system));
             assert_eq!(((entries, directories), failures), (expected, Vec::new()), "level {level}");
             // Opening it might mount a file system there.
             let was_opened = inotify::Reader::new(&opens, &mut [MaybeUninit::uninit(); 4096]).next().is_ok();
@@ -214,19 +214,19 @@ fn failed_open_reports_the_errno() {
 fn options_that_make_no_sense_are_refused() {
     let plain = Options::default();
     let cases = [
-        (Options { budget_bytes: 0, ..plain }, "at least"),
-        (Options { budget_bytes: MIN_BUDGET_BYTES - 1, ..plain }, "at least"),
-        (Options { mask: Mask::from_bits_retain(0x100), ..plain }, "0x100 has unknown bits"),
-        (Options { fields: Fields::from_bits_retain(0x1000), ..plain }, "unknown bits"),
-        (Options { workers: Workers::Fixed(0), ..plain }, "0 workers"),
-        (Options { workers: Workers::AtMost(0), ..plain }, "0 workers"),
-        (Options { workers: Workers::Fixed(1_000_000), ..plain }, "1000000 workers"),
+        (plain.budget_bytes(0), "at least"),
+        (plain.budget_bytes(MIN_BUDGET_BYTES - 1), "at least"),
+        (plain.mask(Mask::from_bits_retain(0x100)), "0x100 has unknown bits"),
+        (plain.fields(Fields::from_bits_retain(0x1000)), "unknown bits"),
+        (plain.workers(Workers::Fixed(0)), "0 workers"),
+        (plain.workers(Workers::AtMost(0)), "0 workers"),
+        (plain.workers(Workers::Fixed(1_000_000)), "1000000 workers"),
     ];
     for (options, text) in cases {
         let error = Scan::open("/", &options).err().unwrap();
         assert_eq!(error.errno(), Errno::INVAL.raw_os_error());
         assert!(error.to_string().contains(text), "{error}");
-        let walk = Walk::open("/", WalkOptions { scan: options, ..WalkOptions::default() });
+        let walk = Walk::open("/", WalkOptions::new().scan(options));
         assert_eq!(walk.err(), Some(error));
     }
 }
@@ -237,7 +237,7 @@ fn scan_continues_after_a_cookie() {
     for number in 0..2000 {
         fs::write(dir.path().join(format!("f{number}")), b"").unwrap();
     }
-    let options = Options { dots: true, ..Options::default() };
+    let options = Options::new().dots(true);
     let mut scan = Scan::open(dir.path(), &options).unwrap();
     let mut all = Vec::new();
     while let Some(batch) = scan.next_batch().unwrap() {

@@ -53,8 +53,12 @@ fn everything_is_read_once_with_any_options() {
     let counts = [(NonZeroUsize::MIN, Order::Directory), (many, Order::Inode), (NonZeroUsize::MAX, Order::Auto)];
     for (max_in_flight, order) in counts {
         for (yields, xattrs) in [(false, false), (true, true)] {
-            let options =
-                WarmOptions { recursive: true, max_in_flight, yields, xattrs, order, ..WarmOptions::default() };
+            let options = WarmOptions::new()
+                .recursive(true)
+                .max_in_flight(max_in_flight)
+                .yields(yields)
+                .xattrs(xattrs)
+                .order(order);
             let (progress, failures) = warm(&[temp.path()], options);
             assert!(failures.is_empty(), "{failures:?}");
             assert_eq!((progress.directories, progress.found), (21, FILES + 20 + 2));
@@ -80,13 +84,8 @@ fn missing_path_is_reported_and_the_rest_continues() {
 fn cancel_and_drop_end_it() {
     let temp = tree();
     for yields in [false, true] {
-        let options = WarmOptions {
-            recursive: true,
-            // One a second: it will not end soon.
-            rate: NonZeroU32::new(1),
-            yields,
-            ..WarmOptions::default()
-        };
+        // One a second: it will not end soon.
+        let options = WarmOptions::new().recursive(true).rate(NonZeroU32::new(1)).yields(yields);
         let warm = Warm::start(vec![temp.path().to_owned()], options.clone()).unwrap();
         warm.cancel();
         assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));
@@ -107,7 +106,7 @@ fn large_directory_is_read_to_the_end() {
     const NAMES: u32 = 30_000;
     (0..NAMES).for_each(|number| fs::hard_link(&one, temp.path().join(format!("{number}"))).unwrap());
     let many = NonZeroUsize::new(8).unwrap();
-    let (progress, failures) = warm(&[temp.path()], WarmOptions { max_in_flight: many, ..WarmOptions::default() });
+    let (progress, failures) = warm(&[temp.path()], WarmOptions::new().max_in_flight(many));
     assert!(failures.is_empty(), "{failures:?}");
     assert_eq!((progress.found, progress.done), (u64::from(NAMES) + 1, u64::from(NAMES) + 1));
 }
@@ -118,12 +117,12 @@ fn large_directory_is_read_to_the_end() {
 fn cached_entries_need_no_room() {
     let temp = tree();
     let file = temp.path().join("file 1\n");
-    let none = WarmOptions { recursive: true, at_most: Some(0), ..WarmOptions::default() };
+    let none = WarmOptions::new().recursive(true).at_most(Some(0));
     // Another process may cause eviction at any time. Each attempt fills the caches again.
     let all = (0..5).any(|_| {
         let (progress, failures) = warm(&[temp.path(), &file], none.clone());
         assert!(failures.is_empty(), "{failures:?}");
-        warm(&[temp.path()], WarmOptions { at_most: None, ..none.clone() });
+        warm(&[temp.path()], none.clone().at_most(None));
         (progress.done, progress.ran_out, progress.all_found) == (FILES + 20 + 2 + 1, false, true)
     });
     assert!(all);
@@ -134,7 +133,7 @@ fn cached_entries_need_no_room() {
 fn names_are_not_read_far_ahead_of_the_rate() {
     let temp = tree();
     let rate = 100;
-    let options = WarmOptions { recursive: true, rate: NonZeroU32::new(rate), ..WarmOptions::default() };
+    let options = WarmOptions::new().recursive(true).rate(NonZeroU32::new(rate));
     let warm = Warm::start(vec![temp.path().to_owned()], options).unwrap();
     loop {
         let WarmProgress { done, found, .. } = warm.progress();
@@ -149,7 +148,7 @@ fn names_are_not_read_far_ahead_of_the_rate() {
 #[test]
 fn named_files_keep_the_rate() {
     let temp = tree();
-    let options = WarmOptions { rate: NonZeroU32::new(1), ..WarmOptions::default() };
+    let options = WarmOptions::new().rate(NonZeroU32::new(1));
     let warm = Warm::start(vec![temp.path().join("file 1\n"); 1000], options).unwrap();
     // It would take a quarter of an hour, were it not cancelled.
     assert!(matches!(warm.next_event(Duration::from_millis(200)), WarmEvent::Nothing));

@@ -29,7 +29,7 @@ pub(crate) fn read(from: &Path, options: &Options, sink: &mut impl Sink) -> Resu
     let here = |error: io::Error| Error::new("", error);
     let root = open_dir(CWD, from.as_os_str(), OFlags::empty()).map_err(here)?;
     sink.put(Path::new(""), &meta_of_root(&root, options).map_err(here)?, Body::Directory)?;
-    let mut walk_options = WalkOptions { descent: Descent::Sorted, ..WalkOptions::default() };
+    let mut walk_options = WalkOptions::new().descent(Descent::Sorted);
     walk_options.scan.mask = Mask::STAT | Mask::XATTR_VALUES | Mask::LINK_TARGETS;
     let mut walk = Walk::new(walk_options).map_err(|error| here(io::Error::other(error)))?;
     walk.push_fd(root, "");

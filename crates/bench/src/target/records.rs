@@ -10,7 +10,7 @@ use super::{Level, Listed};
 /// Lists an open directory.
 pub(super) fn list(dir: OwnedFd, level: Level) -> io::Result<Listed> {
     let mask = Mask::level(level as u32).expect("a level is from 0 to 3");
-    let options = Options { mask, ..Options::default() };
+    let options = Options::new().mask(mask);
     let mut scan = Scan::from_fd(dir, &options).map_err(io::Error::other)?;
     let mut listed = Listed::default();
     while let Some(batch) = scan.next_batch().map_err(io::Error::other)? {

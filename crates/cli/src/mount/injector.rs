@@ -74,13 +74,12 @@ pub fn injector(args: &InjectorArgs, for_log: bool) -> Result<Option<Counted>> {
     if plain && !for_log {
         return Ok(None);
     }
-    let options = InjectorOptions {
-        delays: delay.clone(),
-        depth: *depth,
-        seek: seek.unwrap_or_default(),
-        faults: fault.clone(),
-        trace_reads: trace_reads.clone(),
-    };
+    let options = InjectorOptions::new()
+        .delays(delay.clone())
+        .depth(*depth)
+        .seek(seek.unwrap_or_default())
+        .faults(fault.clone())
+        .trace_reads(trace_reads.clone());
     let injector = Injector::new(options)
         .map_err(|error| Failure::system("cannot start the latency and fault injector", &error))?;
     // Created now, so that a bad path is reported now, and because a daemon changes its working

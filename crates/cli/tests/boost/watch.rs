@@ -112,7 +112,7 @@ fn a_watch_goes_on_after_a_directory_that_cannot_be_opened() {
 fn a_watch_reads_events_in_parts() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let watch = match pando_boost::Watch::start(directory.path(), Options { max_in_flight: 1, xattrs: false }) {
+    let watch = match pando_boost::Watch::start(directory.path(), Options::new().max_in_flight(1)) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return skipped("not root"),
         watch => watch.unwrap(),
     };

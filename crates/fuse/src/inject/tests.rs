@@ -4,7 +4,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn injector(depth: usize) -> Injector {
     let delays = vec![(Operation::Lookup, MS * 300), (Operation::Getattr, MS * 500), (Operation::Readdir, MS * 7)];
-    Injector::new(InjectorOptions { delays, depth: NonZeroUsize::new(depth), ..InjectorOptions::default() }).unwrap()
+    Injector::new(InjectorOptions::new().delays(delays).depth(NonZeroUsize::new(depth))).unwrap()
 }
 
 /// The time in milliseconds after which some work will be done that arrives now.

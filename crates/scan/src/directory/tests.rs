@@ -22,7 +22,7 @@ fn scan() -> (tempfile::TempDir, Scan) {
 fn scan_of(files: usize, workers: Workers) -> (tempfile::TempDir, Scan) {
     let temp = tempfile::tempdir().unwrap();
     (0..files).for_each(|number| std::fs::write(temp.path().join(format!("f{number}")), "").unwrap());
-    let scan = Scan::open(temp.path(), &Options { workers, ..Options::default() }).unwrap();
+    let scan = Scan::open(temp.path(), &Options::new().workers(workers)).unwrap();
     (temp, scan)
 }
 

@@ -159,7 +159,7 @@ mod tests {
         let dir = temp.path().join("dir");
         std::fs::create_dir(&dir).unwrap();
         (0..20).for_each(|number| std::fs::write(dir.join(format!("f{number}")), "").unwrap());
-        let options = Options { workers: Workers::Fixed(2), ..Options::default() };
+        let options = Options::new().workers(Workers::Fixed(2));
         Task {
             parent: Arc::new(std::fs::File::open(temp.path()).unwrap().into()),
             name: c"dir".to_owned(),
@@ -200,7 +200,7 @@ mod tests {
     fn threads_that_read_ahead_end_with_the_walk() {
         let temp = tempfile::tempdir().unwrap();
         let task = task(&temp);
-        let mut walk = Walk::new(WalkOptions { scan: task.options, ..WalkOptions::default() }).unwrap();
+        let mut walk = Walk::new(WalkOptions::new().scan(task.options)).unwrap();
         let mut children = Children::default();
         children.add(b"dir", 0, None);
         let ahead = Arc::new(Ahead::new(task));
@@ -242,7 +242,7 @@ mod tests {
     fn impossible_name_is_reported_at_its_turn() {
         let temp = tempfile::tempdir().unwrap();
         let task = task(&temp);
-        let mut walk = Walk::new(WalkOptions { scan: task.options, ..WalkOptions::default() }).unwrap();
+        let mut walk = Walk::new(WalkOptions::new().scan(task.options)).unwrap();
         let mut children = Children::default();
         [&b"dir\0"[..], b"d\0ir", b"dir"].iter().for_each(|name| children.add(name, 0, None));
         let (fd, path_len) = (Some(task.parent), 0);

@@ -9,6 +9,8 @@ const WORKERS: usize = 1 << 16;
 
 /// Options of a read-ahead.
 #[derive(Debug, Clone)]
+#[must_use]
+#[non_exhaustive]
 pub struct WarmOptions {
     /// Subdirectories too.
     pub recursive: bool,
@@ -44,6 +46,61 @@ impl Default for WarmOptions {
             at_most: None,
             order: Order::Inode,
         }
+    }
+}
+
+impl WarmOptions {
+    /// One directory, names and attributes, and at most 32 calls that wait at once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`WarmOptions::recursive`].
+    pub fn recursive(mut self, recursive: bool) -> Self {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Sets [`WarmOptions::xattrs`].
+    pub fn xattrs(mut self, xattrs: bool) -> Self {
+        self.xattrs = xattrs;
+        self
+    }
+
+    /// Sets [`WarmOptions::one_file_system`].
+    pub fn one_file_system(mut self, one_file_system: bool) -> Self {
+        self.one_file_system = one_file_system;
+        self
+    }
+
+    /// Sets [`WarmOptions::max_in_flight`].
+    pub fn max_in_flight(mut self, max_in_flight: NonZeroUsize) -> Self {
+        self.max_in_flight = max_in_flight;
+        self
+    }
+
+    /// Sets [`WarmOptions::rate`].
+    pub fn rate(mut self, rate: impl Into<Option<NonZeroU32>>) -> Self {
+        self.rate = rate.into();
+        self
+    }
+
+    /// Sets [`WarmOptions::yields`].
+    pub fn yields(mut self, yields: bool) -> Self {
+        self.yields = yields;
+        self
+    }
+
+    /// Sets [`WarmOptions::at_most`].
+    pub fn at_most(mut self, at_most: impl Into<Option<u64>>) -> Self {
+        self.at_most = at_most.into();
+        self
+    }
+
+    /// Sets [`WarmOptions::order`].
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
     }
 }
 

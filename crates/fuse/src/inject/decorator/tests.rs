@@ -33,11 +33,11 @@ fn injected(options: InjectorOptions) -> (Injected<Dispatcher>, Arc<Injector>) {
 }
 
 fn fault(operation: Operation, when: When) -> InjectorOptions {
-    InjectorOptions { faults: vec![Fault { operation, error: Error::Io, when }], ..InjectorOptions::default() }
+    InjectorOptions::new().faults(vec![Fault { operation, error: Error::Io, when }])
 }
 
 fn delay(operation: Operation) -> InjectorOptions {
-    InjectorOptions { delays: vec![(operation, MS)], ..InjectorOptions::default() }
+    InjectorOptions::new().delays(vec![(operation, MS)])
 }
 
 impl Injected<Dispatcher> {
@@ -137,10 +137,8 @@ fn failed_entries_are_expired_but_counted() {
 
 #[test]
 fn held_attributes_are_expired_if_they_have_changed() {
-    let (injected, _) = injected(InjectorOptions {
-        delays: vec![(Operation::Lookup, MS), (Operation::Getattr, MS)],
-        ..InjectorOptions::default()
-    });
+    let (injected, _) =
+        injected(InjectorOptions::new().delays(vec![(Operation::Lookup, MS), (Operation::Getattr, MS)]));
     let server = injected.server();
     let node = server.mknod(ME, ROOT, b"f", 0o100_644, 0, 0).unwrap().node;
     // A file without blocks is shown with one, which is no change.
@@ -191,7 +189,7 @@ fn statx_that_is_not_served_is_not_injected() {
 /// The injector reads the size of the file past the tracer.
 #[test]
 fn delayed_read_is_traced_once() {
-    let (injected, _) = injected(InjectorOptions { seek: MS, ..InjectorOptions::default() });
+    let (injected, _) = injected(InjectorOptions::new().seek(MS));
     let (server, mut events) = (injected.server(), Vec::new());
     let (made, handle) = server.create(ME, ROOT, b"f", 0o644, 0, 2).unwrap();
     let mut tracer = server.vfs().trace(TraceOptions::default()).unwrap();
