@@ -8,8 +8,6 @@ use std::{
 use pando_memfs::{MemFs, MemOptions, PAGE_BYTES};
 use pando_vfs::{Driver, Error, FileData};
 
-#[path = "../../vfs/tests/support/number.rs"]
-mod number;
 #[path = "../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 
@@ -171,7 +169,7 @@ fn run(seed: u64, base: u64, limit: u64) {
 
 #[test]
 fn random_operations_agree_with_the_model() {
-    let seed = number::number("PANDO_SEED");
+    let seed = pandofs_testkit::number("PANDO_SEED");
     for i in 0..if seed.is_some() { 1 } else { 20 } {
         let seed = seed.unwrap_or(i + 1);
         run(seed, 0, 1000);

@@ -32,8 +32,6 @@
 
 mod generate;
 mod kernel;
-#[path = "../../vfs/tests/support/number.rs"]
-mod number;
 mod op;
 mod pando;
 mod parent;
@@ -41,10 +39,11 @@ mod snapshot;
 
 use std::{collections::BTreeMap, env, process::ExitCode};
 
+use pandofs_testkit::number;
+
 use crate::{
     generate::Generator,
     kernel::Kernel,
-    number::number,
     op::{Caller, Op, Outcome, Tree, Whence, agree, show},
     pando::Pando,
     parent::Keep,

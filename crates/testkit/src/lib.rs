@@ -1,4 +1,5 @@
-//! Helpers for the tests of all crates: skips that are counted, and programs that may be missing.
+//! Helpers for the tests of all crates: skips that are counted, programs that may be missing, and
+//! parameters from the environment.
 //!
 //! A test that needs something which this machine lacks calls [`skipped`] and returns early.
 //! libtest has no such outcome. So the call prints the reason past libtest's capture, and adds a
@@ -16,6 +17,16 @@ use std::{
     process::Command,
     thread,
 };
+
+/// A number from the environment, such as a seed. None if the variable is not set.
+///
+/// # Panics
+/// The value is not a number: otherwise a seed with a typing error would be ignored.
+#[must_use]
+pub fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
 
 /// Says that the running test, or a part of it, is skipped, and why.
 ///

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
 
-#[path = "../../../vfs/tests/support/number.rs"]
-mod number;
 #[path = "../../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 #[path = "../../../vfs/tests/support/watched.rs"]
@@ -49,7 +47,7 @@ impl Rng {
 /// repeated.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    let seed = number::number("PANDO_TEST_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let seed = pandofs_testkit::number("PANDO_TEST_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("PANDO_TEST_SEED={seed}");
     seed
 }

@@ -10,7 +10,6 @@
 //! | `PANDO_STRESS_SEED` | the seed of all random choices | random, printed when a test fails |
 //! | `PANDO_STRESS_STALL_S` | seconds without a step that count as a hang | 60 |
 
-mod number;
 mod splitmix;
 
 use std::{
@@ -24,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use number::number;
+use pandofs_testkit::number;
 
 /// The number of threads of a run. It is larger than the number of cores of a small machine, so
 /// that threads are preempted anywhere.
