@@ -56,10 +56,11 @@ struct Tree {
 type Work = fn(&mut Tree) -> Result<()>;
 
 /// The operations: name, function, and the number of operations in one call.
-const OPERATIONS: [(&str, Work, u32); 14] = [
+const OPERATIONS: [(&str, Work, u32); 15] = [
     ("stat, depth 1", stat_1, 1),
     ("stat, depth 4", stat_4, 1),
     ("open, close", open_close, 1),
+    ("open, close, contended", open_close_contended, 1),
     ("create, close, unlink", create_unlink, 1),
     ("mkdir, rmdir", mkdir_rmdir, 1),
     ("rename, there and back", rename_back, 1),
@@ -119,6 +120,8 @@ impl Tree {
             make(&format!("/work/neighbour-{i}"))?;
         }
         make("/work/there")?;
+        // As if several threads had opened it at once: it is counted on each CPU.
+        introspection::force_per_cpu_count(&vfs, make("/work/contended")?.dentry());
         mkdir("/listed")?;
         for i in 0..ENTRIES {
             make(&format!("/listed/entry-{i}"))?;
@@ -141,6 +144,10 @@ fn stat_4(tree: &mut Tree) -> Result<()> {
 
 fn open_close(tree: &mut Tree) -> Result<()> {
     tree.vfs.open(&tree.context, At::Cwd, "/work/there", OpenFlags::RDONLY, 0).map(drop)
+}
+
+fn open_close_contended(tree: &mut Tree) -> Result<()> {
+    tree.vfs.open(&tree.context, At::Cwd, "/work/contended", OpenFlags::RDONLY, 0).map(drop)
 }
 
 fn create_unlink(tree: &mut Tree) -> Result<()> {
