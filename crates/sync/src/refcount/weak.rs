@@ -33,7 +33,17 @@ loom::lazy_static! {
 
 #[inline]
 fn deaths<T>(block: NonNull<Block<T>>) -> &'static AtomicU64 {
-    &DEATHS[(block.addr().get() >> ADDRESS_BITS) % DEATH_STRIPES].0
+    &DEATHS[stripe(block.addr().get())].0
+}
+
+/// The stripe of an address. The allocator puts objects of one kind at the same place of each of
+/// its pages. So the address is hashed: its low bits alone would lead many objects to one stripe.
+#[inline]
+fn stripe(address: usize) -> usize {
+    /// 2^64 over the golden ratio.
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = (address as u64 >> ADDRESS_BITS).wrapping_mul(MULTIPLIER);
+    (hash >> 32) as usize % DEATH_STRIPES
 }
 
 /// Counts a death: the object's reference count is dead, and the object is not retired yet.
@@ -110,6 +120,17 @@ mod tests {
 
     fn weak(word: &Counted<Word>) -> Option<Weak<Word>> {
         word.as_shared().downgrade()
+    }
+
+    /// Seen to fail: the low bits of the address instead of a hash.
+    #[test]
+    fn objects_at_the_same_place_of_many_pages_have_different_stripes() {
+        for page_bits in 12..22 {
+            let mut stripes: Vec<_> = (0..64).map(|page| stripe((2 << 40) + (page << page_bits))).collect();
+            stripes.sort_unstable();
+            stripes.dedup();
+            assert!(stripes.len() > 48, "{} stripes for 64 pages of 2^{page_bits} bytes", stripes.len());
+        }
     }
 
     #[test]
