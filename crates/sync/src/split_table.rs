@@ -47,7 +47,6 @@ use self::{
     buckets::Buckets,
     index::Index,
     raw::{LOW, Link, Walk},
-    sentinel::Sentinel,
 };
 use crate::{
     facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence_after_exchange},
@@ -289,8 +288,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     #[inline]
     fn scan<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
         let (first, last) = (hash & !LOW, hash | LOW);
-        let sentinel = self.start_sentinel(hash, guard);
-        let mut next = sentinel.map_or(&self.head, Sentinel::next).load(Ordering::Acquire);
+        let mut next = self.start(hash, guard).load(Ordering::Acquire);
         loop {
             // A mark here says only that the previous link is removed. By F2 the walk may continue.
             let here = raw::unmarked(next);
@@ -333,8 +331,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let mut contended = false;
         loop {
             let mut last = FIRST - 1;
-            let sentinel = self.start_or_link(hash, guard);
-            let start = sentinel.map_or(&self.head, Sentinel::next);
+            let start = self.start_or_link(hash, guard);
             let visit = |link, key| {
                 if key <= first {
                     return None;
@@ -378,8 +375,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             if let Some(index) = self.load_index(guard) {
                 index.erase(key, here);
             }
-            let sentinel = self.start_sentinel(key, guard);
-            contended |= self.unlink_from(sentinel.map_or(&self.head, Sentinel::next), key, guard);
+            contended |= self.unlink_from(self.start(key, guard), key, guard);
             // SAFETY: marked above, and unlinked since, by this thread or another.
             unsafe { raw::dispose::<T>(here, key) };
         }

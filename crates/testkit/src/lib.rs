@@ -1,5 +1,5 @@
-//! Helpers for the tests of all crates: skips that are counted, programs that may be missing, and
-//! parameters from the environment.
+//! Helpers for the tests of all crates: skips that are counted, programs that may be missing,
+//! parameters from the environment, and waits that end.
 //!
 //! A test that needs something which this machine lacks calls [`skipped`] and returns early.
 //! libtest has no such outcome. So the call prints the reason past libtest's capture, and adds a
@@ -10,13 +10,18 @@
 use std::{
     env,
     ffi::OsStr,
+    fmt::Debug,
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::{fs::OpenOptionsExt, fs::PermissionsExt, process::parent_id},
     path::{Path, PathBuf},
     process::Command,
     thread,
+    time::{Duration, Instant},
 };
+
+/// How long a test waits for something that should not take long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A number from the environment, such as a seed. None if the variable is not set.
 ///
@@ -26,6 +31,26 @@ use std::{
 pub fn number(variable: &str) -> Option<u64> {
     let text = env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
+
+/// Waits until `found` returns `expected`: for a state that depends on other threads. For instance,
+/// memory is reclaimed only when no test that runs beside this one is reading.
+///
+/// # Panics
+/// That takes a minute.
+#[track_caller]
+pub fn await_value<T: PartialEq + Debug>(expected: T, mut found: impl FnMut() -> T) {
+    let begin = Instant::now();
+    loop {
+        let now = found();
+        if now == expected {
+            return;
+        }
+        if begin.elapsed() > PATIENCE {
+            panic!("it is {now:?}, and not {expected:?}");
+        }
+        thread::yield_now();
+    }
 }
 
 /// Says that the running test, or a part of it, is skipped, and why.

@@ -12,6 +12,7 @@ use pando_vfs::{
     At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk,
     fs::{Fs, OpenOptions, TreeWalk, WalkError},
 };
+use pandofs_testkit::await_value;
 
 #[path = "support/interrupted.rs"]
 mod interrupted;
@@ -482,11 +483,8 @@ fn tempfile_gets_a_name_once() {
     let free = || fs.vfs().statfs(fs.context(), At::Cwd, "/").expect("counted").ffree;
     let before = free();
     drop(fs.tempfile_in("/").expect("made"));
-    // It is freed with its last handle. Tests that run beside this one may be reading, each for a
-    // moment.
-    while free() < before {
-        std::thread::yield_now();
-    }
+    // It is freed with its last handle.
+    await_value(before, free);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use pando_memfs::{MemFs, MemOptions};
@@ -16,6 +15,7 @@ use pando_vfs::{
     At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags,
     introspection,
 };
+use pandofs_testkit::await_value;
 
 #[path = "support/interrupted.rs"]
 mod interrupted;
@@ -88,19 +88,12 @@ fn removed_objects_release_inodes_and_pages() {
     collect_until(|| free() == empty);
 }
 
-/// How long a test waits for something that should not take long.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
 fn collect_until(done: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        if begin.elapsed() > PATIENCE {
-            panic!("never reclaimed");
-        }
+    await_value(true, || {
         pando_sync::collect();
-        std::thread::yield_now();
-    }
+        done()
+    });
 }
 
 /// A tree with this many inodes and pages, root included, and its driver.

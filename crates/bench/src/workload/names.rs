@@ -75,7 +75,7 @@ impl Cell {
         let files = match self.verb {
             Verb::Create | Verb::Unlink | Verb::Rename => 0,
             // Private: one file of each worker. Same file: one file for all.
-            Verb::Stat | Verb::Missing | Verb::Open if self.share != Share::Directory => 1,
+            Verb::Stat | Verb::Open if self.share != Share::Directory => 1,
             Verb::Stat | Verb::Missing | Verb::Open | Verb::Readdir => self.files,
         };
         (0..files).map(|n| TreePath::new(&format!("{}/file{n}", dir(owner)))).collect()

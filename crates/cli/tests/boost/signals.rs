@@ -79,7 +79,8 @@ fn it_ends_by_the_signal_that_ended_the_program() {
 #[test]
 fn signals_of_descendants_are_not_sent_back_to_the_program() {
     let _alone = alone();
-    // The sender stays until it is told to end: after its end, /proc does not show its parent.
+    // The sender runs until the test tells it to exit: /proc does not show the parent of a process
+    // that has exited.
     let send = "trap 'echo again' USR1; exec 3<&0; /bin/sh -c 'kill -USR1 '$PPID'; echo sent; read -r x <&3' &";
     let script = format!("trap 'echo caught; exit 9' TERM; {send} while :; do wait; read -r x || exit 1; done");
     let mut child = pando(&["boost", "--", "/bin/sh", "-c", &script]);

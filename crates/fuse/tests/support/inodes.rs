@@ -1,12 +1,9 @@
 //! The number of inodes that a tree in memory uses.
 
-use std::time::{Duration, Instant};
-
 use pando_fuse::{Caller, Server};
+use pandofs_testkit::await_value;
 
 const ROOT: u64 = 1;
-/// The longest wait, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the server's tree uses `count` inodes, and fails if that does not happen.
 ///
@@ -14,16 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// process share one reclaimer, so the tests that run beside this one delay it, each for a moment.
 #[track_caller]
 pub fn await_inodes(server: &Server, count: u64) {
-    let begin = Instant::now();
-    loop {
+    await_value(count, || {
         let statfs = server.statfs(Caller::new(0, 0), ROOT).unwrap();
-        let used = statfs.files - statfs.ffree;
-        if used == count {
-            return;
-        }
-        if begin.elapsed() > PATIENCE {
-            panic!("{used} inodes are used, not {count}");
-        }
-        std::thread::yield_now();
-    }
+        statfs.files - statfs.ffree
+    });
 }

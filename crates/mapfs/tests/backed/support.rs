@@ -162,10 +162,10 @@ pub fn evict_down_to(vfs: &Vfs, store: &MapHandle, inodes: u64) {
 
 /// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
 pub fn collect_until(done: impl Fn() -> bool) {
-    while !done() {
+    pandofs_testkit::await_value(true, || {
         pando_sync::collect();
-        std::thread::yield_now();
-    }
+        done()
+    });
 }
 
 /// Evicts until no unused inode is left. Dropped ones may still wait to be reclaimed.

@@ -322,23 +322,23 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         self.start_sentinel(key, guard).map_or(&self.head, Sentinel::next)
     }
 
-    /// Like `start`: the sentinel, or none for the head.
+    /// The sentinel at which `start` begins, or none for the head.
     #[inline]
     pub(super) fn start_sentinel<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Sentinel> {
         self.load_buckets(guard).and_then(|b| b.sentinel_before(key))
     }
 
-    /// Like `start_sentinel`, but links the bucket's sentinel if it is not linked.
+    /// Like `start`, but links the bucket's sentinel if it is not linked.
     #[inline]
-    pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Sentinel> {
-        let buckets = self.load_buckets(guard)?;
+    pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
+        let Some(buckets) = self.load_buckets(guard) else { return &self.head };
         let index = buckets.bucket(key);
         // SAFETY: as in `Buckets::linked`.
         let sentinel = unsafe { &*buckets.sentinel(index) };
         if !sentinel.is_linked() {
             self.link_buckets_around(buckets, index, guard);
         }
-        buckets.linked(index)
+        buckets.linked(index).map_or(&self.head, Sentinel::next)
     }
 
     /// Links a bucket's sentinel and those of its neighbours. A look-up links none, and would walk

@@ -2,6 +2,8 @@
 
 use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Vfs, Walk};
 
+use pandofs_testkit::await_value;
+
 use super::{FOLLOW, RW, names, touch, tree};
 use crate::{TRAITS, driver};
 
@@ -190,9 +192,7 @@ fn limits_are_exact_and_refunded() {
         }
     }
     // Tests that run beside this one may be reading, each for a moment.
-    while vfs.statfs(&context, At::Cwd, "/").expect("counted").ffree < 9 {
-        std::thread::yield_now();
-    }
+    await_value(Ok(9), || vfs.statfs(&context, At::Cwd, "/").map(|s| s.ffree));
 }
 
 #[test]

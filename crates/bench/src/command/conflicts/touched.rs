@@ -121,11 +121,11 @@ const MODULES: [(&str, &str, Class); 2] = [
 
 fn class(frames: &[Frame]) -> Class {
     let of = |frame: &Frame| {
-        let source = frame.source.as_ref().map_or("", |(file, _)| file.as_str());
         // The functions of mimalloc.
         if frame.function.trim_start_matches('_').starts_with("mi_") {
             return Some(Class::Allocator);
         }
+        let source = frame.source.as_ref().map_or("", |(file, _)| file.as_str());
         let found = MODULES.iter().find(|(name, path, _)| frame.function.contains(name) || source.contains(path));
         found.map(|(.., class)| *class)
     };
