@@ -113,8 +113,7 @@ mod tests {
         assert_eq!(releases.try_iter().count(), 0);
     }
 
-    /// Seen to fail: a release at the end; a thread that sleeps instead of waiting for the end, with
-    /// which the test takes an hour.
+    /// Seen to fail: a release at the end. With a thread that sleeps, the test would take an hour.
     #[test]
     fn end_does_not_wait_for_the_release() {
         let (released, releases) = mpsc::channel();
