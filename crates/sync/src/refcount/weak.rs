@@ -1,15 +1,19 @@
-//! `Weak`: a pointer to a counted object that does not count as a reference, and detects that the
-//! object has died.
+//! `Weak`: a weak pointer to a reference-counted object, for caches.
 //!
-//! For caches: a weak pointer costs its object nothing and does not keep it alive. Deaths of
-//! objects are counted in stripes, by address. Besides the address, a [`Weak`] holds the number of
-//! deaths in its object's stripe. While that number has not changed, the object is alive: the
-//! thread that puts the last reference counts the death before it retires the object. So a reader
-//! that holds a guard and finds the number unchanged may read the object. If the object is retired,
-//! then only later, and its memory waits for the guard.
+//! It holds no reference and does not keep the object alive. [`Weak::upgrade`] returns the object
+//! while it can be read, which is as long as its memory is not freed. It fails after the death of
+//! the object, that is, after its last reference was put. It may also fail before, so a cache must
+//! be able to look the object up again.
 //!
-//! Only objects that say so ([`Object::allows_weak`]) have weak pointers, since each death of such
-//! an object writes a cache line that other threads read.
+//! There are some hundred *death counters*. A hash of the object's address selects its counter. A
+//! [`Weak`] holds the address, and the value of the counter when the object was alive. The thread
+//! that puts the last reference increments the counter, and only then retires the object. So a
+//! reader that holds a guard and finds the old value can read the object. The object may be dead,
+//! and may even be retired, but it is not freed before the guard is dropped. The death of another
+//! object with the same counter makes `upgrade` fail, too.
+//!
+//! A weak pointer adds nothing to its object. But each death of an object that allows weak pointers
+//! ([`Object::allows_weak`]) writes a counter that other threads read.
 
 use crate::tuning::DEATH_STRIPES;
 use std::ptr::NonNull;
@@ -21,9 +25,11 @@ use crate::{
     refcount::counted::{Block, Object, Shared},
 };
 
-/// Addresses that differ only in these low bits belong to one object.
+/// The number of low bits of an address that its hash ignores. Objects that allow weak pointers are
+/// larger than that; smaller ones would share counters.
 const ADDRESS_BITS: u32 = 8;
 
+/// The death counters.
 #[cfg(not(loom))]
 static DEATHS: [OwnLine<AtomicU64>; DEATH_STRIPES] = [const { OwnLine(AtomicU64::new(0)) }; DEATH_STRIPES];
 #[cfg(loom)]
@@ -46,19 +52,22 @@ fn stripe(address: usize) -> usize {
     (hash >> 32) as usize % DEATH_STRIPES
 }
 
-/// Counts a death: the object's reference count is dead, and the object is not retired yet.
+/// Counts a death. The reference count of the object is dead, and the object is not retired yet.
 #[inline]
 pub(crate) fn note_death<T>(block: NonNull<Block<T>>) {
-    // Release: a thread that sees this number sees the dead count. The object is retired after
-    // this: between its retirement and the wait for guards there is a fence, and another in the
-    // taking of a guard.
+    // Release pairs with the Acquire of `Weak::new`: a thread that sees this death sees the dead
+    // count, too. `upgrade` needs no more. The object is retired after this, and a fence follows.
+    // Either the grace period of the object waits for a guard, or that fence comes before the fence
+    // of the guard (`GracePeriods` has the proof). In this case the holder of the guard sees this
+    // death.
     deaths(block).fetch_add(1, Ordering::Release);
 }
 
-/// A pointer to an object that may have died since.
+/// A pointer to an object that may have died since. It stays on its thread, because `NonNull` is
+/// not `Send`: `upgrade` relies on it.
 pub struct Weak<T: Object> {
     block: NonNull<Block<T>>,
-    /// The number of deaths in this stripe when the object was alive.
+    /// The value of the object's death counter when the object was alive.
     deaths: u64,
 }
 
@@ -69,8 +78,8 @@ impl<T: Object> Weak<T> {
             return None;
         }
         let block = object.as_raw();
-        // Acquire, and before the count is read: if the number includes the death of this object,
-        // its count is seen to be dead.
+        // This is read before the reference count, and with Acquire: if it already includes the
+        // death of this object, the count below is seen to be dead.
         let deaths = deaths(block).load(Ordering::Acquire);
         (object.count() > 0).then_some(Self { block, deaths })
     }
@@ -81,18 +90,23 @@ impl<T: Object> Weak<T> {
         prefetch(self.block.as_ptr());
     }
 
-    /// The object, unless it, or another object of its stripe, has died since. Writes nothing.
+    /// The object, unless its death has been counted, or that of another object with the same
+    /// counter. Writes nothing.
+    ///
+    /// The last reference of the object may have been put already. To keep it, take a reference,
+    /// which can fail.
     #[inline]
     #[must_use]
     pub fn upgrade<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
-        // Relaxed: the fences of guard and retirement give the order, and this thread has read the
-        // object before.
+        // Relaxed: the fences of the guard and of the grace period give the order, see
+        // `note_death`. The contents of the object are visible, since this thread has read it
+        // before.
         if deaths(self.block).load(Ordering::Relaxed) != self.deaths {
             return None;
         }
-        // SAFETY: the object was alive when `deaths` was read, and its own death has not been
-        // counted: that happens before it is retired. So it was not retired before the guard was
-        // taken, and its memory waits for the guard.
+        // SAFETY: the object was alive when `new` read the counter, and this thread does not see
+        // its death counted. So the grace period that precedes its release sees this guard, and
+        // waits for it: see `note_death`.
         Some(unsafe { Shared::from_raw(self.block) })
     }
 }

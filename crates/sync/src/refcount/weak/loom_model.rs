@@ -16,7 +16,8 @@ fn number(n: u64) -> Counted<Number> {
 }
 
 /// A thread upgrades a weak pointer while the last reference is put. It reads the object, or learns
-/// that it has died. Seen to fail: a death counted after the object was retired, or not at all.
+/// that it has died. The model fails if a death is counted after the object was retired, or not at
+/// all.
 #[test]
 fn upgrade_races_with_the_last_put() {
     model::check(|| {
@@ -34,8 +35,9 @@ fn upgrade_races_with_the_last_put() {
     });
 }
 
-/// A weak pointer is made while the object dies. It is not upgraded later. Seen to fail: the count
-/// read before the deaths; a death counted Relaxed; deaths read Relaxed in `new`.
+/// A weak pointer is made while the object dies. After the death, it cannot be upgraded. The model
+/// fails if `new` reads the count before the deaths, or reads the deaths Relaxed, and if a death is
+/// counted Relaxed.
 #[test]
 fn downgrade_races_with_the_last_put() {
     model::check(|| {
