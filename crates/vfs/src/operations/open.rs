@@ -70,7 +70,10 @@ impl Vfs {
         }
         let nofollow = flags.contains(OpenFlags::NOFOLLOW);
         let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
-        open_itself(context, self.hold(context, at, path, walk_flags)?, flags)
+        let check = |inode: &Inode, guard: &Guard| check_open(context, inode, flags, guard);
+        let held = self.hold(context, at, path, walk_flags, check)?;
+        truncate_on_open(context, held.dentry().0.inode(), flags)?;
+        Ok(File::new(held, flags, context))
     }
 
     /// Opens a dentry without a walk, for a server that keeps its own node table.
@@ -82,20 +85,31 @@ impl Vfs {
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
-        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
-        let held = self.hold(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
-        if flags.contains(OpenFlags::DIRECTORY) {
-            held.dentry().0.expect_dir()?;
-        }
+        let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
+        let check = |inode: &Inode, _: &Guard| {
+            let may_be_opened = inode.is_dir() || !flags.contains(OpenFlags::DIRECTORY);
+            if may_be_opened { Ok(()) } else { Err(Error::NotDirectory) }
+        };
+        let held = self.hold(context, at, path, walk_flags, check)?;
         Ok(File::new(held, only_path(flags), context))
     }
 
-    /// Walks a path, and counts a reference on the result.
+    /// Walks a path, and counts a reference on the result if `check` accepts it. All of this
+    /// is done under one guard: taking a guard is a large part of the cost.
     #[inline]
-    fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
+    fn hold(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: &[u8],
+        flags: Walk,
+        check: impl Fn(&Inode, &Guard) -> Result<()>,
+    ) -> Result<Held> {
         let mut opened = Opened::default();
         run_lockless(self.namespace(), |guard| {
-            opened.find(walk(self.namespace(), context, &at, path, flags, guard)?, guard)
+            let found = walk(self.namespace(), context, &at, path, flags, guard)?;
+            check(found.to_ref().inode(), guard)?;
+            opened.find(found, guard)
         })?;
         Ok(opened.take(self.namespace()))
     }
@@ -171,7 +185,7 @@ fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> 
         return Ok(File::new(held, only_path(flags), context));
     }
     let inode = held.dentry().0.inode();
-    check_open(context, inode, flags)?;
+    check_open(context, inode, flags, &pin())?;
     truncate_on_open(context, inode, flags)?;
     Ok(File::new(held, flags, context))
 }
@@ -196,7 +210,7 @@ fn may_open_in_sticky(context: &Context, dir: &Inode, inode: &Inode, guard: &Gua
 }
 
 /// Whether an inode may be opened with these flags (analogous to `may_open()` in fs/namei.c).
-fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
+fn check_open(context: &Context, inode: &Inode, flags: OpenFlags, guard: &Guard) -> Result<()> {
     let access = flags.access();
     match inode.kind {
         FileKind::Symlink if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
@@ -206,7 +220,7 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> 
         _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
         _ => {}
     }
-    let perm = inode.perm(&pin());
+    let perm = inode.perm(guard);
     context.check(inode, &perm, access)?;
     if flags.contains(OpenFlags::NOATIME) && !context.owns(&perm) {
         return Err(Error::NotPermitted);
