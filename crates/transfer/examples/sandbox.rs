@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc};
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_transfer::{Options, export_tar, import_dir};
-use pando_vfs::{Context, Credentials, Driver, Timestamp, Vfs, fs::Fs};
+use pando_vfs::{Context, Credentials, Driver, Timestamp, Vfs, VfsOptions, fs::Fs};
 
 /// The user that the guest is inside the workspace.
 const GUEST: u32 = 1000;
@@ -27,7 +27,7 @@ impl Workspace {
     /// Copies a directory of the host into a new workspace that may grow to `size_bytes`.
     fn from_dir(dir: &str, size_bytes: u64, inodes: u64) -> Result<Self, Box<dyn Error>> {
         let driver = Arc::new(MemFs::new(MemOptions::new().size_bytes(size_bytes).inodes(inodes)));
-        let vfs = Vfs::with_root_attributes(driver.clone(), GUEST, GUEST, 0o755)?;
+        let vfs = Vfs::with_options(driver.clone(), VfsOptions::new().owner(GUEST, GUEST))?;
         let mut workspace = Self { driver, vfs, before: BTreeMap::new() };
         let copied = import_dir(dir, &workspace.guest()?, "/", &Options::new())?;
         println!("copied {} entries, {} bytes", copied.entries, copied.bytes);

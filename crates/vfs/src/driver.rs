@@ -15,6 +15,7 @@
 //! | call | locks |
 //! | --- | --- |
 //! | lookup | mostly none; sometimes the name, the inode, or the topology lock |
+//! | lookup, scan without parallel operations | the directory as well |
 //! | attributes that others have changed | the lock of the inode |
 //! | contents | the data lock of the file |
 //! | change | the locks of the operation, as the crate page lists them |
@@ -197,6 +198,13 @@ bitflags! {
 /// change the tree, too. The caller gets the backing's result. A change that the backing refuses
 /// has not happened, nor has one during which it panics.
 pub trait Backing: Send + Sync {
+    /// Whether calls that name one directory may run at the same time: lookup, scan, create, link,
+    /// remove and rename. If not, the namespace has a lock for each directory, and makes these
+    /// calls under it. The lock of a directory also excludes its own removal.
+    fn parallel_directory_operations(&self) -> bool {
+        true
+    }
+
     /// The attributes of the root directory.
     ///
     /// # Errors

@@ -6,9 +6,11 @@
 pub use crate::types::part::Part;
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_per_cpu_refs, objects::lockable::Lockable};
+use crate::{
+    DentryRef, Driver, Result, Vfs, VfsOptions, handles::held::make_per_cpu_refs, objects::lockable::Lockable,
+};
 
-/// As [`Vfs::with_root_attributes`], with a hash key that is not secret: names fall into the same
+/// As [`Vfs::with_options`], with a hash key that is not secret: names fall into the same
 /// buckets and locks in each run.
 ///
 /// For measurements only. If the key is known, a user who chooses names can make all of them
@@ -16,8 +18,8 @@ use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_per_cpu_refs, ob
 ///
 /// # Errors
 /// As [`Vfs::new`].
-pub fn vfs_with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Vfs> {
-    Vfs::with_hash_key(driver, uid, gid, mode, key)
+pub fn vfs_with_hash_key(driver: impl Driver, options: VfsOptions, key: (u64, u64)) -> Result<Vfs> {
+    Vfs::with_options(driver, VfsOptions { hash_key: Some(key), ..options })
 }
 
 /// Puts a directory into the state that contention would cause: split locks, striped counts, a
@@ -124,7 +126,7 @@ mod tests {
     use crate::{At, Context, Credentials, Walk, driver::tests::Nothing};
 
     fn vfs(key: (u64, u64)) -> Vfs {
-        vfs_with_hash_key(Nothing, 0, 0, 0o755, key).expect("a tree")
+        vfs_with_hash_key(Nothing, VfsOptions::new(), key).expect("a tree")
     }
 
     fn order(vfs: &Vfs) -> Vec<Vec<u8>> {

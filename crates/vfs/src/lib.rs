@@ -253,6 +253,7 @@ pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned,
 pub use handles::{
     context::{At, Context},
     file::File,
+    options::VfsOptions,
     vfs::Vfs,
 };
 pub use objects::dentry::DentryRef;
@@ -260,6 +261,7 @@ pub use operations::exports::Exports;
 pub use pando_sync::release_free_memory;
 pub use types::{
     cred::Credentials,
+    directory_locks::DirectoryLocks,
     error::{Error, Result},
     flags::*,
     layout::Layout,

@@ -1,6 +1,7 @@
 //! Plain values: errors, names, attributes, flags, credentials. They know nothing of a tree.
 
 pub(crate) mod cred;
+pub(crate) mod directory_locks;
 pub(crate) mod error;
 pub(crate) mod flags;
 pub(crate) mod layout;
@@ -10,6 +11,7 @@ pub(crate) mod stat;
 pub(crate) mod time;
 pub(crate) mod trace_op;
 
+pub use directory_locks::DirectoryLocks;
 pub use flags::*;
 pub use stat::*;
 pub use time::*;

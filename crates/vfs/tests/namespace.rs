@@ -12,8 +12,8 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags,
-    introspection,
+    At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, VfsOptions, Walk,
+    XattrFlags, introspection,
 };
 use pandofs_testkit::await_value;
 
@@ -34,7 +34,7 @@ fn driver(inodes: Option<u64>) -> impl Driver {
 
 #[test]
 fn root_has_the_requested_attributes() {
-    let vfs = Vfs::with_root_attributes(driver(None), 1, 2, 0o41_770).expect("a new tree");
+    let vfs = Vfs::with_options(driver(None), VfsOptions::new().owner(1, 2).mode(0o41_770)).expect("a new tree");
     let stat = vfs.root().stat();
     assert_eq!((stat.uid, stat.gid, stat.mode), (1, 2, 0o1770));
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Credentials, Vfs};
+use pando_vfs::{Credentials, Vfs, VfsOptions};
 
 use super::{Actor, Session, Target, tree::TreeActor};
 use crate::base::failure::{During, Failure};
@@ -27,7 +27,7 @@ impl MemSession {
     /// # Errors
     /// None is known, as the tree has no limits.
     pub(super) fn new() -> Result<Self, Failure> {
-        let vfs = Vfs::with_root_attributes(MemFs::new(MemOptions::default()), UID, UID, 0o755);
+        let vfs = Vfs::with_options(MemFs::new(MemOptions::default()), VfsOptions::new().owner(UID, UID));
         Ok(Self(vfs.during(|| "making a tree in memory".into())?))
     }
 

@@ -4,6 +4,7 @@ use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, ValueEnum};
 use pando_console::size;
+use pando_vfs::DirectoryLocks;
 
 use super::{
     injector::InjectorArgs,
@@ -125,6 +126,15 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
+    /// How changes of names in one directory exclude each other: `off` for one lock per directory,
+    /// or the number of name locks of the tree [default: 64 per core]
+    ///
+    /// Without this option, changes of different names run in parallel. `off` is the locking of
+    /// other file systems, and is there to measure the difference. In a mount it is small, since
+    /// the kernel changes one name of a directory at a time.
+    #[arg(long, value_name = "off|N", value_parser = parse_pdirops, allow_negative_numbers = true)]
+    pub pdirops: Option<DirectoryLocks>,
+
     /// How requests reach the server: io_uring if it is faster (auto), io_uring or fail (always),
     /// the device (never)
     ///
@@ -240,12 +250,25 @@ fn parse_id(text: &str) -> Result<u32, String> {
     })
 }
 
+fn parse_pdirops(text: &str) -> Result<DirectoryLocks, String> {
+    if text == "off" {
+        return Ok(DirectoryLocks::PerDirectory);
+    }
+    let locks = text.parse().ok().filter(|locks| (1..=MAX_NAME_LOCKS).contains(locks));
+    locks
+        .map(DirectoryLocks::Stripes)
+        .ok_or_else(|| format!("it is off, or a number of locks from 1 to {MAX_NAME_LOCKS}"))
+}
+
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
         _ => Err("permission bits are an octal number up to 7777, as in 755 or 1777".into()),
     }
 }
+
+/// A lock takes 128 bytes.
+const MAX_NAME_LOCKS: usize = 1 << 20;
 
 /// No machine gains from more threads, and each thread has a buffer.
 const MAX_THREADS: usize = 1024;
@@ -279,6 +302,7 @@ mod tests {
         let args = mount(&["grove"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (None, None, 0o755));
         assert_eq!(args.attr_timeout, Duration::from_secs(86400));
+        assert_eq!(args.pdirops, None);
         assert!(!args.allow_other && !args.daemon && !args.nonempty && args.options.is_empty());
     }
 
@@ -287,6 +311,10 @@ mod tests {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
+        let args = mount(&["-d", "--pdirops", "off", "g"]).unwrap();
+        assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));
+        let args = mount(&["--pdirops", "512", "g"]).unwrap();
+        assert_eq!(args.pdirops, Some(DirectoryLocks::Stripes(512)));
         let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
         assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
         let args = mount(&["--size", "1M", "--fault", "read=EIO", "--size", "2M", "--fault", "open=EIO", "g"]).unwrap();
@@ -305,6 +333,9 @@ mod tests {
             (&["--threads", "0", "g"], "between 1 and 1024"),
             (&["--threads", "many", "g"], "between 1 and 1024"),
             (&["--attr-timeout=-1", "g"], "seconds"),
+            (&["--pdirops", "on", "g"], "it is off, or a number of locks"),
+            (&["--pdirops", "0", "g"], "it is off, or a number of locks"),
+            (&["--pdirops", "1048577", "g"], "from 1 to 1048576"),
             (&["--attr-timeout", "nan", "g"], "seconds"),
             (&["--attr-timeout", "-1", "g"], "seconds"),
             (&["--size", "-1", "g"], "starts with a number"),

@@ -11,7 +11,7 @@ use pando_console::{
 };
 use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::Vfs;
+use pando_vfs::{Vfs, VfsOptions};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
@@ -94,8 +94,8 @@ fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
     let memfs = MemFs::new(limits::choose(asked, threads, memory.as_ref()));
     let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
-    Vfs::with_root_attributes(memfs, uid, gid, args.mode)
-        .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
+    let options = VfsOptions::new().owner(uid, gid).mode(args.mode).directory_locks(args.pdirops.unwrap_or_default());
+    Vfs::with_options(memfs, options).map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
 }
 
 /// Prints the line that says where the tree is mounted and how to unmount it.

@@ -9,7 +9,7 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, DentryRef, OpenFlags, RenameFlags, SetTime, Timestamp, Vfs, Walk, XattrFlags,
+    At, Context, Credentials, DentryRef, OpenFlags, RenameFlags, SetTime, Timestamp, Vfs, VfsOptions, Walk, XattrFlags,
 };
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid},
@@ -133,7 +133,7 @@ impl Tree {
     }
 
     pub fn library() -> Self {
-        Self::Library(Vfs::with_root_attributes(MemFs::new(MemOptions::default()), 0, 0, 0o1777).unwrap())
+        Self::Library(Vfs::with_options(MemFs::new(MemOptions::default()), VfsOptions::new().mode(0o1777)).unwrap())
     }
 
     /// A directory for a case, open to all; with its path if the kernel sees it.

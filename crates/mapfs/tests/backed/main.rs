@@ -4,6 +4,7 @@ mod attributes;
 mod cache;
 mod faults;
 mod misses;
+mod naive;
 mod others;
 mod panics;
 mod permissions;

@@ -18,6 +18,8 @@
 //! made with the coarse lock held. So every thread that held the coarse lock before the split has
 //! released it, and a coarse key taken after it is not current. A split lock never becomes coarse
 //! again.
+//!
+//! A directory can also have one lock for ever ([`LockGranularity::whole`]), as in Linux.
 
 use crate::{
     facade::{AtomicBool, Ordering},
@@ -27,9 +29,19 @@ use crate::{
 /// No name has this hash. It stands for all names of a directory.
 const ALL: u64 = u64::MAX - 1;
 
+impl NameKey {
+    /// The key of all names of a directory, while they have one lock.
+    #[must_use]
+    pub const fn of_directory(dir: u64) -> Self {
+        Self { dir, hash: ALL }
+    }
+}
+
 /// How finely the names of one directory are locked.
 #[derive(Debug)]
 pub struct LockGranularity {
+    /// One lock for ever. Immutable.
+    whole: bool,
     /// A thread has found the lock taken. The next thread that holds it splits it.
     contended: AtomicBool,
     /// A lock for each name, for ever.
@@ -40,13 +52,19 @@ impl LockGranularity {
     /// One lock for all names, until threads contend for it.
     #[must_use]
     pub fn coarse() -> Self {
-        Self { contended: AtomicBool::new(false), split: AtomicBool::new(false) }
+        Self { whole: false, contended: AtomicBool::new(false), split: AtomicBool::new(false) }
+    }
+
+    /// One lock for all names, for ever.
+    #[must_use]
+    pub fn whole() -> Self {
+        Self { whole: true, ..Self::coarse() }
     }
 
     /// A lock for each name, from the start: for locks that are held while a backing is asked.
     #[must_use]
     pub fn split() -> Self {
-        Self { contended: AtomicBool::new(true), split: AtomicBool::new(true) }
+        Self { whole: false, contended: AtomicBool::new(true), split: AtomicBool::new(true) }
     }
 
     /// The key to lock for a name, by its hash and the number of its directory. When the lock is
@@ -83,7 +101,7 @@ impl LockGranularity {
     pub fn note_contention(&self) {
         // Loaded first, since it is on a cache line that all threads read. Relaxed: a request,
         // which orders nothing.
-        if !self.contended.load(Ordering::Relaxed) {
+        if !self.whole && !self.contended.load(Ordering::Relaxed) {
             self.contended.store(true, Ordering::Relaxed);
         }
     }
@@ -109,6 +127,19 @@ mod tests {
         assert!(granularity.is_current(a) && !granularity.is_current(contended));
         granularity.note_contention();
         assert_eq!(granularity.key(7, 1), a, "it stays split");
+    }
+
+    /// Seen to fail: contention that is noted.
+    #[test]
+    fn lock_of_a_whole_directory_is_never_split() {
+        let granularity = LockGranularity::whole();
+        for _ in 0..2 {
+            let key = granularity.key(7, 1);
+            assert_eq!(key, NameKey::of_directory(7));
+            assert_eq!(key, granularity.key(7, 2));
+            assert!(granularity.is_current(key));
+            granularity.note_contention();
+        }
     }
 
     #[test]

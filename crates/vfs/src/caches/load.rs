@@ -27,6 +27,7 @@ use crate::{
         dentry::Dentry,
         directory::Directory,
         inode::{Body, Inode},
+        lockable::Lockable,
         stat::attr_of,
         superblock::{Namespace, SuperBlock},
     },
@@ -35,12 +36,14 @@ use crate::{
 /// Loads a name that is not cached. By single-flight, no other thread loads it at the same time.
 pub(crate) fn load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
     dir.sb().send_forgets();
-    let mut locking = Locking::Unlocked;
+    // Without parallel directory operations, the name lock is the lock of the directory.
+    let at_first = if dir.sb().whole_directories { Locking::Locked(None) } else { Locking::Unlocked };
+    let mut locking = at_first;
     loop {
         match try_load(namespace, dir, name, locking)? {
             Loaded::Done => return Ok(()),
             Loaded::Again(next) => {
-                locking = next;
+                locking = if next == Locking::Unlocked { at_first } else { next };
                 std::thread::yield_now();
             }
             Loaded::Elsewhere(moved) => move_directory(namespace, dir, name, &moved)?,
@@ -76,10 +79,8 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let hash = sb.hash(inode.ino, name);
-    let lock = |ino: Option<u64>| {
-        let key = sb.key(inode.ino, hash);
-        namespace.names.lock(&[key, ino.map_or(key, |ino| sb.inode_key(ino))])
-    };
+    let key = Lockable::name(inode, hash)?.key;
+    let lock = |ino: Option<u64>| namespace.names.lock(&[key, ino.map_or(key, |ino| sb.inode_key(ino))]);
     let mut locks = if let Locking::Locked(ino) = locking { Some(lock(ino)) } else { None };
     // Whether another thread has loaded or created the name meanwhile.
     let is_known = |guard: &Guard| -> Result<bool> {
@@ -201,7 +202,10 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     use crate::FileKind::{Directory as Dir, File, Symlink};
     match attr.kind {
         File => Body::File(std::sync::OnceLock::new()),
-        Dir => Body::Directory(BlockBox::new(Directory::backed(change_count(sb, attr.ino), attr.nlink))),
+        Dir => {
+            let directory = Directory::backed((sb.granularity)(), change_count(sb, attr.ino), attr.nlink);
+            Body::Directory(BlockBox::new(directory))
+        }
         Symlink => Body::Symlink(attr.target.clone()),
         _ => Body::Special(attr.rdev),
     }
@@ -267,7 +271,7 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
     for ((name, _), attr) in missing.into_iter().zip(attributes) {
         let Some(attr) = attr else { continue };
         let hash = hashed(name);
-        let _lock = sb.namespace.names.lock(&[sb.key(inode.ino, hash)]);
+        let _lock = sb.namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
         let guard = pin();
         // Checked under the name lock: a thread that has changed the name since has counted that
         // before it released the lock.

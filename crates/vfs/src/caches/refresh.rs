@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pando_sync::{Counted, Node, pin};
+use pando_sync::{Counted, NameKey, Node, pin};
 
 use crate::{
     Error, Result,
@@ -12,6 +12,7 @@ use crate::{
         dentry::{Dentry, Dirent},
         directory::Directory,
         inode::{Body, Inode},
+        lockable::Lockable,
         stat::attr_of,
         superblock::Namespace,
     },
@@ -50,7 +51,7 @@ fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Re
     let sb = &inode.shard.sb;
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
-    let _lock = namespace.names.lock(&[sb.key(inode.ino, hash)]);
+    let _lock = namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
     let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
         // The directory itself was removed.
         Err(Error::NoEntry | Error::Stale) => None,
@@ -144,9 +145,13 @@ pub(crate) fn move_directory(
         moved.place.load(&guard).and_then(|place| place.get())
     };
     let old_ino = |dirent: &Counted<Node<Dirent>>| dirent.parent_ref.dir.inode().ino;
-    let old_key = old.as_ref().map(|dirent| sb.key(old_ino(dirent), sb.hash(old_ino(dirent), dirent.name.as_bytes())));
-    let key = sb.key(inode.ino, hash);
-    let _names = namespace.names.lock(&[key, old_key.unwrap_or(key)]);
+    let key_of = |dirent: &Counted<Node<Dirent>>| -> Result<NameKey> {
+        let dir = dirent.parent_ref.dir.inode();
+        Ok(Lockable::name(dir, sb.hash(dir.ino, dirent.name.as_bytes()))?.key)
+    };
+    let key = Lockable::name(inode, hash)?.key;
+    let old_key = old.as_ref().map_or(Ok(key), key_of)?;
+    let _names = namespace.names.lock(&[key, old_key]);
     let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
         Err(Error::NoEntry | Error::Stale) => Ok::<_, Error>(false),
         answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),

@@ -7,7 +7,10 @@ use pando_sync::{BlockBox, Counted, lock, pin};
 use crate::{
     Backing, Charge, DentryRef, Driver, Result, Timestamp,
     caches::binding::change_count,
-    handles::teardown::{Defer, shut_down},
+    handles::{
+        options::VfsOptions,
+        teardown::{Defer, shut_down},
+    },
     objects::{
         dentry::Dentry,
         directory::Directory,
@@ -63,25 +66,16 @@ impl Vfs {
     /// # Errors
     /// ENOSPC if the driver has no space for the root directory.
     pub fn new(driver: impl Driver) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, Namespace::new())
+        Self::with_options(driver, VfsOptions::new())
     }
 
-    /// As [`Vfs::new`], with the owner, group and mode of the root directory.
+    /// As [`Vfs::new`], with options.
     ///
     /// # Errors
     /// As [`Vfs::new`].
-    pub fn with_root_attributes(driver: impl Driver, uid: u32, gid: u32, mode: u32) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, Namespace::new())
-    }
-
-    /// See [`crate::introspection::vfs_with_hash_key`].
-    pub(crate) fn with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Self> {
-        let root = RootAttributes { uid, gid, mode: mode & 0o7777 };
-        Self::with_root(driver, root, Namespace::with_hash_key(key))
-    }
-
-    fn with_root(driver: impl Driver, root: RootAttributes, namespace: Namespace) -> Result<Self> {
-        let namespace = Arc::new(namespace);
+    pub fn with_options(driver: impl Driver, options: VfsOptions) -> Result<Self> {
+        let root = RootAttributes { uid: options.uid, gid: options.gid, mode: options.mode & 0o7777 };
+        let namespace = Arc::new(Namespace::new(options.directory_locks, options.hash_key));
         let root = new_tree(Box::new(driver), namespace.clone(), root)?;
         Ok(Self(Arc::new(Inner { namespace, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
     }
@@ -138,11 +132,12 @@ pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root:
     let sb = SuperBlock::new(driver, namespace);
     let shard = sb.shard(&pin())?;
     if let Some(attr) = stored {
-        let body = Body::Directory(BlockBox::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));
+        let directory = Directory::backed((sb.granularity)(), change_count(&sb, attr.ino), attr.nlink);
+        let body = Body::Directory(BlockBox::new(directory));
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
-    let body = Body::Directory(BlockBox::new(Directory::new()));
+    let body = Body::Directory(BlockBox::new(Directory::new((sb.granularity)())));
     let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
     Ok(DentryRef(Counted::new(Dentry::new(inode))))
 }

@@ -44,7 +44,7 @@ pub(crate) struct Directory {
     /// The permission to change names in this directory. A thread that has checked it under a name
     /// lock may rely on it until it releases the lock. The check fails while a revocation runs.
     pub permission: Revocable,
-    /// Adaptive lock granularity: one lock for all names, or split into one lock for each name.
+    /// Lock granularity: one lock for all names, or one for each name.
     pub granularity: LockGranularity,
     stripes: OwnLine<Striped<Stripe>>,
 }
@@ -85,25 +85,24 @@ pub(crate) struct Census {
 }
 
 impl Directory {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(granularity: LockGranularity) -> Self {
         Self {
             table: SplitTable::new(),
             life: Life::new(),
             permission: Revocable::new(),
-            granularity: LockGranularity::coarse(),
+            granularity,
             stripes: OwnLine(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
         }
     }
 
-    /// A directory of a tree with a backing. Nothing of it is cached yet. Each name has its own
-    /// lock from the start, because name locks are held while the backing is asked.
-    pub(crate) fn backed(change_count: u64, nlink: u32) -> Self {
+    /// A directory of a tree with a backing. Nothing of it is cached yet.
+    pub(crate) fn backed(granularity: LockGranularity, change_count: u64, nlink: u32) -> Self {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         let backed = Some(Box::new(BackedDir::new(change_count)));
-        Self { backed, stripes, granularity: LockGranularity::split(), ..Self::new() }
+        Self { backed, stripes, ..Self::new(granularity) }
     }
 
     /// The entry of a name, whether or not a dentry is bound to it.
@@ -406,7 +405,7 @@ mod tests {
 
     #[test]
     fn counts_during_a_request_survive_set_nlink() {
-        let (directory, guard) = (Directory::backed(0, 2), pin());
+        let (directory, guard) = (Directory::backed(LockGranularity::split(), 0, 2), pin());
         let known = directory.subdirs();
         directory.count_up(true, &guard);
         assert_ne!(directory.subdirs(), known);
@@ -422,7 +421,7 @@ mod tests {
     /// ever.
     #[test]
     fn removed_directory_is_never_striped() {
-        let directory = Directory::new();
+        let directory = Directory::new(LockGranularity::coarse());
         let op = Operation::new();
         let removal = directory.life.begin_removal(&op).expect("alive");
         assert!(op.commit());
@@ -436,7 +435,7 @@ mod tests {
     /// stripes after it.
     #[test]
     fn live_directory_is_striped_under_contention() {
-        let directory = Directory::new();
+        let directory = Directory::new(LockGranularity::coarse());
         directory.release_parent_refs();
         (0..64).for_each(|_| directory.contended(&pin()));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

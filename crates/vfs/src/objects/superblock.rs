@@ -14,8 +14,8 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
-    assert_unpinned, lock_order::LockClass, stripe_hint,
+    AtomicCounted, ClassMutex, Counted, Guard, LockGranularity, NameKey, NameLocks, Object, Padded, SeqRwLock,
+    SingleFlight, assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
         tables::{CachedLinks, InodeCache, Nodes},
         tracing::Tracing,
     },
-    types::{name::NameHash, part::Part},
+    types::{DirectoryLocks, name::NameHash, part::Part},
 };
 
 /// Shards fetch inode numbers in runs of this many.
@@ -68,22 +68,28 @@ pub(crate) struct Namespace {
     next_run: AtomicU64,
     /// The next superblock number. Atomic: a single independent value.
     next_sb: AtomicU64,
+    /// How changes of names in one directory exclude each other. Immutable.
+    directory_locks: DirectoryLocks,
     /// For measurements only: a fixed hash key. None: a random, secret key. Immutable.
     hash_key: Option<(u64, u64)>,
 }
 
 impl Namespace {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(directory_locks: DirectoryLocks, hash_key: Option<(u64, u64)>) -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
             revocation_waiters: AtomicUsize::new(0),
             topology: ClassMutex::new(LockClass::Topology),
-            names: NameLocks::for_this_machine(),
+            names: match directory_locks {
+                DirectoryLocks::Stripes(count) => NameLocks::new(count),
+                DirectoryLocks::PerName | DirectoryLocks::PerDirectory => NameLocks::for_this_machine(),
+            },
             rename_seq: SeqRwLock::new(),
             tracing: Tracing::default(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(ROOT_SB),
-            hash_key: None,
+            directory_locks,
+            hash_key,
         }
     }
 
@@ -104,11 +110,6 @@ impl Namespace {
     /// The approximate number of threads in [`Namespace::wait_for_revocation`].
     pub(crate) fn waiting_for_revocations(&self) -> usize {
         self.revocation_waiters.load(Ordering::Relaxed)
-    }
-
-    /// For measurements: with a fixed key, names fall into the same buckets in each run.
-    pub(crate) fn with_hash_key(key: (u64, u64)) -> Self {
-        Self { hash_key: Some(key), ..Self::new() }
     }
 }
 
@@ -146,11 +147,23 @@ pub(crate) struct SuperBlock {
     pub shards: AtomicCounted<Shards>,
     /// The secret key of all hashes in this tree. Immutable.
     keys: (u64, u64),
+    /// Each directory has one lock for all its names. Immutable.
+    pub whole_directories: bool,
+    /// The lock granularity of a new directory. Immutable.
+    pub granularity: fn() -> LockGranularity,
 }
 
 impl SuperBlock {
     pub(crate) fn new(driver: Box<dyn Driver>, namespace: Arc<Namespace>) -> Arc<Self> {
         let keys = namespace.hash_key.unwrap_or_else(random_keys);
+        let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
+        let whole_directories = !is_parallel || namespace.directory_locks == DirectoryLocks::PerDirectory;
+        let granularity = match driver.backing() {
+            _ if whole_directories => LockGranularity::whole,
+            // From the start, because name locks are held while the backing is asked.
+            Some(_) => LockGranularity::split,
+            None => LockGranularity::coarse,
+        };
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
@@ -165,6 +178,8 @@ impl SuperBlock {
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys,
+            whole_directories,
+            granularity,
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb
@@ -198,8 +213,11 @@ impl SuperBlock {
     /// attributes and link count are not changed, stored or requested by another thread, and the
     /// backing is not told to forget the inode. The key collides with no name: no name in the
     /// directory of this number has this hash.
+    ///
+    /// If a directory has one lock for all names, that is also the lock of its inode. So a thread
+    /// that removes the directory excludes changes in it.
     pub(crate) fn inode_key(&self, ino: u64) -> NameKey {
-        self.key(ino, u64::MAX)
+        if self.whole_directories { NameKey::of_directory(self.key(ino, 0).dir) } else { self.key(ino, u64::MAX) }
     }
 
     /// After this call nothing is added to the tree. A thread that creates, moves or loads
@@ -230,8 +248,7 @@ impl SuperBlock {
         Ok(shards.of_thread(stripe_hint()).clone())
     }
 
-    /// The key of the lock of one name. In a tree with a backing, each name has its own lock from
-    /// the start.
+    /// The key of a name that has its own lock. See [`Lockable`](super::lockable::Lockable).
     pub(crate) fn key(&self, dir_ino: u64, hash: u64) -> NameKey {
         NameKey { dir: dir_ino ^ self.id << 48, hash }
     }
@@ -332,7 +349,7 @@ mod tests {
 
     #[test]
     fn inode_numbers_are_unique_and_root_is_first() {
-        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new()));
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new(DirectoryLocks::default(), None)));
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);
         let mut seen: Vec<u64> = std::thread::scope(|scope| {

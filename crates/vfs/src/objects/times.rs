@@ -239,9 +239,9 @@ mod tests {
         assert!(times.accessed(&guard, i64::MIN, || 2000));
         assert_eq!(times.atime(&guard), 3001);
 
-        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new()));
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new(crate::DirectoryLocks::default(), None)));
         let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
-        let body = Body::Directory(BlockBox::new(Directory::new()));
+        let body = Body::Directory(BlockBox::new(Directory::new(pando_sync::LockGranularity::coarse())));
         let dir = Inode::new(shard, FileKind::Directory, perm, body, 1, 3000);
         let shown = || {
             let stat = stat_of(&dir, &guard);

@@ -197,7 +197,7 @@ impl Vfs {
             let shard = sb.shard(guard)?;
             sb.driver.charge(Charge::Inode)?;
             // From here on, the drop of the inode, together with its dentry, refunds the charge.
-            let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
+            let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(sb), 0, Timestamp::now().0);
             if linkable {
                 inode.links.allow_first_link();
             }
@@ -252,7 +252,7 @@ fn make_here(
     // The directory entry and its dentry are read together, and mostly freed together: one
     // allocation. Both are constructed in place.
     let (dirent, place, dentry) = Detached::pair(
-        || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
+        || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(sb), 1, now)),
         |dentry| Dirent::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
     dentry.place.fill(place);

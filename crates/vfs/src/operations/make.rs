@@ -12,6 +12,7 @@ use crate::{
         dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
         inode::{Body, Inode},
+        superblock::SuperBlock,
     },
     operations::{
         parent::Parent,
@@ -44,10 +45,10 @@ impl Make<'_> {
         }
     }
 
-    pub(crate) fn body(&self) -> Body {
+    pub(crate) fn body(&self, sb: &SuperBlock) -> Body {
         match self {
             Make::File => Body::File(OnceLock::new()),
-            Make::Directory => Body::Directory(BlockBox::new(Directory::new())),
+            Make::Directory => Body::Directory(BlockBox::new(Directory::new((sb.granularity)()))),
             Make::Symlink(target) => Body::Symlink((*target).into()),
             Make::Special(_, rdev) => Body::Special(*rdev),
         }

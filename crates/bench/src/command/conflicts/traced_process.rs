@@ -8,7 +8,7 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Vfs, introspection};
+use pando_vfs::{Vfs, VfsOptions, introspection};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -101,7 +101,7 @@ fn trace_scene(
     let during = || "tracing the operations".to_owned();
     let memfs = MemFs::new(MemOptions::default()).force_contended();
     let hash_key = (HASH_KEY.0, HASH_KEY.1 ^ u64::from(key));
-    let vfs = introspection::vfs_with_hash_key(memfs, UID, UID, 0o755, hash_key).during(during)?;
+    let vfs = introspection::vfs_with_hash_key(memfs, VfsOptions::new().owner(UID, UID), hash_key).during(during)?;
     make_common(&vfs, scene).during(during)?;
     for thread in threads {
         thread.send(Job::Enter(scene, vfs.clone())).during(during)?;

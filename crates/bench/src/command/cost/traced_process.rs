@@ -5,7 +5,7 @@ use std::io;
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, DentryRef, File, OpenFlags, RenameFlags, Result, Seek, Vfs, Walk, XattrFlags,
+    At, Context, Credentials, DentryRef, File, OpenFlags, RenameFlags, Result, Seek, Vfs, VfsOptions, Walk, XattrFlags,
     introspection,
 };
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,11 @@ pub(super) fn run(cancel: &Cancel) -> std::result::Result<String, Failure> {
 
 impl Tree {
     fn new() -> Result<Self> {
-        let vfs = introspection::vfs_with_hash_key(MemFs::new(MemOptions::default()), UID, UID, 0o755, HASH_KEY)?;
+        let vfs = introspection::vfs_with_hash_key(
+            MemFs::new(MemOptions::default()),
+            VfsOptions::new().owner(UID, UID),
+            HASH_KEY,
+        )?;
         let context = Context::new(&vfs, Credentials::user(UID, UID, &[]));
         let mkdir = |path: &str| vfs.mkdir(&context, At::Cwd, path, 0o755);
         let make =

@@ -79,8 +79,11 @@ impl Create<'_> {
     /// The inode that the backing has made. It is already charged.
     fn inode(&self, shard: Arc<Shard>, ino: u64) -> Inode {
         let body = match self.make {
-            Make::Directory => Body::Directory(BlockBox::new(Directory::backed(change_count(&shard.sb, ino), 2))),
-            _ => self.make.body(),
+            Make::Directory => {
+                let directory = Directory::backed((shard.sb.granularity)(), change_count(&shard.sb, ino), 2);
+                Body::Directory(BlockBox::new(directory))
+            }
+            _ => self.make.body(&shard.sb),
         };
         Inode::loaded(shard, &NodeAttr { ino, ..self.attr() }, body)
     }

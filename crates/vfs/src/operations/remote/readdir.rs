@@ -20,6 +20,8 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
     let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
     let before = Version::of(inode)?;
     let first = batch.entries.len();
+    let sb = dir.0.sb();
+    let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
     backing.scan(inode.ino, cookie, &mut |entry| {
         batch.names.extend_from_slice(entry.name);
         batch.entries.push(Gathered {
@@ -31,6 +33,7 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
         });
         batch.entries.len() < BATCH
     })?;
+    drop(lock);
     if !plus {
         return Ok(());
     }
