@@ -1,5 +1,5 @@
-//! A driver that takes no parallel directory operations. The namespace has a lock for each directory
-//! then, and never makes two calls for one directory at the same time.
+//! A driver that takes no parallel directory operations. The namespace has a lock for each
+//! directory then, and never makes two calls for one directory at the same time.
 
 use std::{
     collections::HashSet,
@@ -144,8 +144,8 @@ impl Backing for Naive {
 }
 
 /// Runs random operations on few directories from several threads, while inodes are evicted, and
-/// while another user of the store changes a file in the root directory. Returns the number of calls
-/// that met another one at a directory.
+/// while another user of the store changes a file in the root directory. Returns the number of
+/// calls that met another one at a directory.
 fn overlaps(parallel: bool, options: VfsOptions) -> u64 {
     let seed = seed();
     let driver = MapFs::new(MapOptions::default());

@@ -6,8 +6,8 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DirectoryLocks {
-    /// A lock for each name, in as many stripes as this machine needs: 64 for each core. A directory
-    /// has one lock until two threads contend for it.
+    /// A lock for each name, in as many stripes as this machine needs: 64 for each core. A
+    /// directory has one lock until two threads contend for it.
     #[default]
     PerName,
     /// As [`DirectoryLocks::PerName`], with this many stripes, rounded up to a power of two. There
