@@ -15,8 +15,11 @@ use pando_vfs::{
     At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, VfsOptions, Walk,
     XattrFlags, introspection,
 };
-use pandofs_testkit::await_value;
 
+use collect::collect_until;
+
+#[path = "support/collect.rs"]
+mod collect;
 #[path = "support/interrupted.rs"]
 mod interrupted;
 mod scenarios;
@@ -86,14 +89,6 @@ fn removed_objects_release_inodes_and_pages() {
     assert_ne!(free(), empty);
     vfs.unlink(&context, At::Cwd, "/b").expect("removed");
     collect_until(|| free() == empty);
-}
-
-/// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
-fn collect_until(done: impl Fn() -> bool) {
-    await_value(true, || {
-        pando_sync::collect();
-        done()
-    });
 }
 
 /// A tree with this many inodes and pages, root included, and its driver.

@@ -254,10 +254,9 @@ fn parse_pdirops(text: &str) -> Result<DirectoryLocks, String> {
     if text == "off" {
         return Ok(DirectoryLocks::PerDirectory);
     }
-    let locks = text.parse().ok().filter(|locks| (1..=MAX_NAME_LOCKS).contains(locks));
-    locks
-        .map(DirectoryLocks::Stripes)
-        .ok_or_else(|| format!("it is off, or a number of locks from 1 to {MAX_NAME_LOCKS}"))
+    let most = DirectoryLocks::STRIPES_MAX;
+    let locks = text.parse().ok().filter(|locks| (1..=most).contains(locks));
+    locks.map(DirectoryLocks::Stripes).ok_or_else(|| format!("it is off, or a number of locks from 1 to {most}"))
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
@@ -266,9 +265,6 @@ fn parse_mode(text: &str) -> Result<u32, String> {
         _ => Err("permission bits are an octal number up to 7777, as in 755 or 1777".into()),
     }
 }
-
-/// A lock takes 128 bytes.
-const MAX_NAME_LOCKS: usize = 1 << 20;
 
 /// No machine gains from more threads, and each thread has a buffer.
 const MAX_THREADS: usize = 1024;
@@ -311,7 +307,7 @@ mod tests {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
-        let args = mount(&["-d", "--pdirops", "off", "g"]).unwrap();
+        let args = mount(&["--pdirops", "off", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));
         let args = mount(&["--pdirops", "512", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::Stripes(512)));

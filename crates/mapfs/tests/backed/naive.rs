@@ -5,27 +5,26 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{
-    At, AttrMask, Backing, Charge, Context, Credentials, DirectoryLocks, Driver, Error, FileData, FileKind, NodeAttr,
+    At, AttrMask, Backing, Charge, Context, Credentials, DirectoryLocks, Driver, FileData, FileKind, NodeAttr,
     RenameFlags, Result, Scanned, StatFs, Vfs, VfsOptions, Walk, Xattr,
 };
 
 use crate::{
-    random::{carry_out, op},
-    support::{Rng, assert_same, evict_down_to, seed, seen, stored},
+    random::run_beside,
+    support::{assert_same, evict_down_to, seed, seen, stored},
 };
 
-const THREADS: u64 = 4;
 /// Threads stop when the driver has had this many calls.
 const CALLS: u64 = 2000;
 
-/// What the driver has seen.
+/// The calls that the driver serves at the moment, and how many it has served.
 #[derive(Default)]
 struct Calls {
     /// The directories that a call is about at the moment.
@@ -153,28 +152,11 @@ fn overlaps(parallel: bool, options: VfsOptions) -> u64 {
     let vfs = Vfs::with_options(Naive { inner: driver, parallel, calls: calls.clone() }, options).expect("a tree");
     let root = Context::new(&vfs, Credentials::root());
     let other = store.create(MapHandle::ROOT, "other", FileKind::File, 0o600).expect("made");
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let evictor = scope.spawn(|| {
-            while !stop.load(SeqCst) {
-                vfs.evict(8).expect("nothing fails");
-                store.chmod(other, 0o600 | (store.inodes() as u32 % 8)).expect("changed");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let work = |id: u64| {
-            let mut rng = Rng(seed ^ id.wrapping_mul(0xa076_1d64_78bd_642f));
-            while calls.count.load(SeqCst) < CALLS {
-                let op = op(&mut rng);
-                let result = carry_out(&vfs, &root, &op);
-                assert!(!matches!(result, Err(Error::Stale | Error::TryAgain | Error::Io)), "{op:?}: {result:?}");
-            }
-        };
-        let threads: Vec<_> = (1..=THREADS).map(|id| scope.spawn(move || work(id))).collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        stop.store(true, SeqCst);
-        evictor.join().expect("it evicts");
-        assert!(results.iter().all(std::thread::Result::is_ok), "a thread has failed");
+    let enough = |_| calls.count.load(SeqCst) >= CALLS;
+    run_beside((&vfs, &root), seed, 4, enough, || {
+        vfs.evict(8).expect("nothing fails");
+        store.chmod(other, 0o600 | (store.inodes() as u32 % 8)).expect("changed");
+        std::thread::sleep(Duration::from_millis(1));
     });
     let overlaps = calls.overlaps.load(SeqCst);
     assert_same(&seen(&vfs, &root), &stored(&store), "afterwards");

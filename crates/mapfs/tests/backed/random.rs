@@ -91,6 +91,39 @@ pub fn op(rng: &mut Rng) -> Op {
     }
 }
 
+/// Makes random operations from several threads, while one more thread repeats `beside`. A thread
+/// stops when `is_enough` of the number of its operations.
+pub fn run_beside(
+    (vfs, caller): (&Vfs, &Context),
+    seed: u64,
+    threads: u64,
+    is_enough: impl Fn(usize) -> bool + Sync,
+    beside: impl Fn() + Sync,
+) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                beside();
+            }
+        });
+        let work = |id: u64| {
+            let mut rng = Rng(seed ^ id.wrapping_mul(0xa076_1d64_78bd_642f));
+            for _ in (0..).take_while(|&done| !is_enough(done)) {
+                let op = op(&mut rng);
+                let result = carry_out(vfs, caller, &op);
+                // Errors that only an inconsistent cache would return.
+                assert!(!matches!(result, Err(Error::Stale | Error::TryAgain | Error::Io)), "{op:?}: {result:?}");
+            }
+        };
+        let threads: Vec<_> = (1..=threads).map(|id| scope.spawn(move || work(id))).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        other.join().expect("no panic beside the operations");
+        assert!(results.iter().all(std::thread::Result::is_ok), "a thread has failed");
+    });
+}
+
 /// Makes the operation, and returns its result.
 pub fn carry_out(vfs: &Vfs, caller: &Context, op: &Op) -> Result<Answer> {
     const FOLLOW: Walk = Walk::empty();

@@ -9,8 +9,8 @@ use pando_mapfs::{Call, Delay, Fault, MapOptions, Wait};
 use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
 
 use crate::{
-    random::{carry_out, op},
-    support::{Rng, assert_same, evict_down_to, mounted, names, seed, seen, stored},
+    random::run_beside,
+    support::{assert_same, evict_down_to, mounted, names, seed, seen, stored},
 };
 
 const THREADS: u64 = 8;
@@ -25,29 +25,16 @@ fn cache_and_store_agree_after_stress() {
     ];
     let faults = vec![Fault::Random { call: None, one_in: 20, seed, error: Error::Quota }];
     let (vfs, root, store) = mounted(MapOptions { delays, faults, inodes: Some(10_000) });
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let evictor = scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let evicted = vfs.evict(64);
-                assert!(evicted.is_ok() || evicted == Err(Error::Quota), "{evicted:?}");
-            }
-        });
-        let work = |id: u64| {
-            let mut rng = Rng(seed ^ id.wrapping_mul(0xa076_1d64_78bd_642f));
-            for _ in 0..OPERATIONS {
-                let op = op(&mut rng);
-                let result = carry_out(&vfs, &root, &op);
-                // Errors that only an inconsistent cache would return.
-                assert!(!matches!(result, Err(Error::Stale | Error::TryAgain | Error::Io)), "{op:?}: {result:?}");
-            }
-        };
-        let threads: Vec<_> = (1..=THREADS).map(|id| scope.spawn(move || work(id))).collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        evictor.join().expect("evicts");
-        assert!(results.iter().all(Result::is_ok), "a thread has failed");
-    });
+    run_beside(
+        (&vfs, &root),
+        seed,
+        THREADS,
+        |done| done == OPERATIONS,
+        || {
+            let evicted = vfs.evict(64);
+            assert!(evicted.is_ok() || evicted == Err(Error::Quota), "{evicted:?}");
+        },
+    );
     assert!(store.calls_failed() > 50, "only {} failures", store.calls_failed());
     store.clear_faults();
     store.set_delays(Vec::new());

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
 
+#[path = "../../../vfs/tests/support/collect.rs"]
+mod collect;
 #[path = "../../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 #[path = "../../../vfs/tests/support/watched.rs"]
 mod watched;
 
+pub use collect::collect_until;
 pub use watched::{Used, Watched};
 
 /// The inode at a path.
@@ -158,14 +161,6 @@ pub fn evict_down_to(vfs: &Vfs, store: &MapHandle, inodes: u64) {
         store.cached_inodes(),
         store.unnamed_inodes()
     );
-}
-
-/// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
-pub fn collect_until(done: impl Fn() -> bool) {
-    pandofs_testkit::await_value(true, || {
-        pando_sync::collect();
-        done()
-    });
 }
 
 /// Evicts until no unused inode is left. Dropped ones may still wait to be reclaimed.

@@ -109,10 +109,13 @@ enum Locked<'a> {
 const _: () = assert!(size_of::<Locked<'_>>() <= 32, "moved by value to the caller");
 
 impl NameLocks {
+    /// The most locks that there can be.
+    pub const STRIPES_MAX: usize = 1 << 20;
+
     /// At least `stripes` locks, rounded up to a power of two; 128 bytes each.
     #[must_use]
     pub fn new(stripes: usize) -> Self {
-        let count = stripes.clamp(1, 1 << 20).next_power_of_two();
+        let count = stripes.clamp(1, Self::STRIPES_MAX).next_power_of_two();
         let stripe = |_| Stripe { mutex: Mutex::new(()), awaited: AtomicBool::new(false) };
         Self {
             stripes: (0..count).map(stripe).collect(),

@@ -1,9 +1,9 @@
 //! `Weak`: a weak pointer to a reference-counted object, for caches.
 //!
 //! It holds no reference and does not keep the object alive. [`Weak::upgrade`] returns the object
-//! while it can be read, which is as long as its memory is not freed. It fails after the death of
-//! the object, that is, after its last reference was put. It may also fail before, so a cache must
-//! be able to look the object up again.
+//! only if it can be read. An object *dies* when its last reference is put. Its death is counted
+//! then, and `upgrade` fails from then on. It may also fail before, so a cache must be able to look
+//! the object up again.
 //!
 //! There are some hundred *death counters*. A hash of the object's address selects its counter. A
 //! [`Weak`] holds the address, and the value of the counter when the object was alive. The thread

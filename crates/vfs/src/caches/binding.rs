@@ -1,12 +1,13 @@
 //! Insertion and removal of a backing's names and inodes in the cache.
 
-use pando_sync::{Counted, Detached, Guard, Node, OpCell, Shared, lock};
+use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
     Error, Result,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
+        inode::Body,
         superblock::SuperBlock,
     },
 };
@@ -22,6 +23,11 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
         lock(&sb.pending_forgets).remove(&dentry.inode().ino);
     }
     adopted
+}
+
+/// The body of a directory that the backing has. Nothing of it is cached yet.
+pub(crate) fn directory_body(sb: &SuperBlock, ino: u64, nlink: u32) -> Body {
+    Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, change_count(sb, ino), nlink)))
 }
 
 pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {

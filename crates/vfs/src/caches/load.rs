@@ -14,18 +14,17 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Guard, pin};
+use pando_sync::{Counted, Guard, pin};
 
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{adopt, bind_loaded, change_count, unbind_stale},
+        binding::{adopt, bind_loaded, change_count, directory_body, unbind_stale},
         evict::evict_frozen,
         refresh::{move_directory, refresh_inode},
     },
     objects::{
         dentry::Dentry,
-        directory::Directory,
         inode::{Body, Inode},
         lockable::Lockable,
         stat::attr_of,
@@ -202,10 +201,7 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     use crate::FileKind::{Directory as Dir, File, Symlink};
     match attr.kind {
         File => Body::File(std::sync::OnceLock::new()),
-        Dir => {
-            let directory = Directory::backed((sb.granularity)(), change_count(sb, attr.ino), attr.nlink);
-            Body::Directory(BlockBox::new(directory))
-        }
+        Dir => directory_body(sb, attr.ino, attr.nlink),
         Symlink => Body::Symlink(attr.target.clone()),
         _ => Body::Special(attr.rdev),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pando_sync::{Counted, NameKey, Node, pin};
+use pando_sync::{Counted, Node, pin};
 
 use crate::{
     Error, Result,
@@ -145,12 +145,14 @@ pub(crate) fn move_directory(
         moved.place.load(&guard).and_then(|place| place.get())
     };
     let old_ino = |dirent: &Counted<Node<Dirent>>| dirent.parent_ref.dir.inode().ino;
-    let key_of = |dirent: &Counted<Node<Dirent>>| -> Result<NameKey> {
-        let dir = dirent.parent_ref.dir.inode();
-        Ok(Lockable::name(dir, sb.hash(dir.ino, dirent.name.as_bytes()))?.key)
-    };
     let key = Lockable::name(inode, hash)?.key;
-    let old_key = old.as_ref().map_or(Ok(key), key_of)?;
+    let old_key = match &old {
+        Some(dirent) => {
+            let old_dir = dirent.parent_ref.dir.inode();
+            Lockable::name(old_dir, sb.hash(old_dir.ino, dirent.name.as_bytes()))?.key
+        }
+        None => key,
+    };
     let _names = namespace.names.lock(&[key, old_key]);
     let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
         Err(Error::NoEntry | Error::Stale) => Ok::<_, Error>(false),

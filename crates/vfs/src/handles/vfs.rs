@@ -6,7 +6,7 @@ use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
     Backing, Charge, DentryRef, Driver, Result, Timestamp,
-    caches::binding::change_count,
+    caches::binding::directory_body,
     handles::{
         options::VfsOptions,
         teardown::{Defer, shut_down},
@@ -132,12 +132,11 @@ pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root:
     let sb = SuperBlock::new(driver, namespace);
     let shard = sb.shard(&pin())?;
     if let Some(attr) = stored {
-        let directory = Directory::backed((sb.granularity)(), change_count(&sb, attr.ino), attr.nlink);
-        let body = Body::Directory(BlockBox::new(directory));
+        let body = directory_body(&sb, attr.ino, attr.nlink);
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
-    let body = Body::Directory(BlockBox::new(Directory::new((sb.granularity)())));
+    let body = Body::Directory(BlockBox::new(Directory::new(sb.whole_directories)));
     let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
     Ok(DentryRef(Counted::new(Dentry::new(inode))))
 }

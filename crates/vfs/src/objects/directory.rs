@@ -85,7 +85,12 @@ pub(crate) struct Census {
 }
 
 impl Directory {
-    pub(crate) fn new(granularity: LockGranularity) -> Self {
+    /// An empty directory of a tree in memory. `whole`: with one lock for all names, for ever.
+    pub(crate) fn new(whole: bool) -> Self {
+        Self::with_granularity(if whole { LockGranularity::whole() } else { LockGranularity::coarse() })
+    }
+
+    fn with_granularity(granularity: LockGranularity) -> Self {
         Self {
             table: SplitTable::new(),
             life: Life::new(),
@@ -97,12 +102,15 @@ impl Directory {
         }
     }
 
-    /// A directory of a tree with a backing. Nothing of it is cached yet.
-    pub(crate) fn backed(granularity: LockGranularity, change_count: u64, nlink: u32) -> Self {
+    /// A directory of a tree with a backing. Nothing of it is cached yet. Each name has its own
+    /// lock from the start, because name locks are held while the backing is asked. `whole`: all
+    /// names have one lock, for ever.
+    pub(crate) fn backed(whole: bool, change_count: u64, nlink: u32) -> Self {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         let backed = Some(Box::new(BackedDir::new(change_count)));
-        Self { backed, stripes, ..Self::new(granularity) }
+        let granularity = if whole { LockGranularity::whole() } else { LockGranularity::split() };
+        Self { backed, stripes, ..Self::with_granularity(granularity) }
     }
 
     /// The entry of a name, whether or not a dentry is bound to it.
@@ -405,7 +413,7 @@ mod tests {
 
     #[test]
     fn counts_during_a_request_survive_set_nlink() {
-        let (directory, guard) = (Directory::backed(LockGranularity::split(), 0, 2), pin());
+        let (directory, guard) = (Directory::backed(false, 0, 2), pin());
         let known = directory.subdirs();
         directory.count_up(true, &guard);
         assert_ne!(directory.subdirs(), known);
@@ -421,7 +429,7 @@ mod tests {
     /// ever.
     #[test]
     fn removed_directory_is_never_striped() {
-        let directory = Directory::new(LockGranularity::coarse());
+        let directory = Directory::new(false);
         let op = Operation::new();
         let removal = directory.life.begin_removal(&op).expect("alive");
         assert!(op.commit());
@@ -435,7 +443,7 @@ mod tests {
     /// stripes after it.
     #[test]
     fn live_directory_is_striped_under_contention() {
-        let directory = Directory::new(LockGranularity::coarse());
+        let directory = Directory::new(false);
         directory.release_parent_refs();
         (0..64).for_each(|_| directory.contended(&pin()));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

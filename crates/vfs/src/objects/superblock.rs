@@ -14,8 +14,8 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Guard, LockGranularity, NameKey, NameLocks, Object, Padded, SeqRwLock,
-    SingleFlight, assert_unpinned, lock_order::LockClass, stripe_hint,
+    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
+    assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
@@ -149,8 +149,6 @@ pub(crate) struct SuperBlock {
     keys: (u64, u64),
     /// Each directory has one lock for all its names. Immutable.
     pub whole_directories: bool,
-    /// The lock granularity of a new directory. Immutable.
-    pub granularity: fn() -> LockGranularity,
 }
 
 impl SuperBlock {
@@ -158,12 +156,6 @@ impl SuperBlock {
         let keys = namespace.hash_key.unwrap_or_else(random_keys);
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
         let whole_directories = !is_parallel || namespace.directory_locks == DirectoryLocks::PerDirectory;
-        let granularity = match driver.backing() {
-            _ if whole_directories => LockGranularity::whole,
-            // From the start, because name locks are held while the backing is asked.
-            Some(_) => LockGranularity::split,
-            None => LockGranularity::coarse,
-        };
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
@@ -179,7 +171,6 @@ impl SuperBlock {
             shards: AtomicCounted::new(None),
             keys,
             whole_directories,
-            granularity,
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb

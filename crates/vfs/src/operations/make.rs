@@ -48,7 +48,7 @@ impl Make<'_> {
     pub(crate) fn body(&self, sb: &SuperBlock) -> Body {
         match self {
             Make::File => Body::File(OnceLock::new()),
-            Make::Directory => Body::Directory(BlockBox::new(Directory::new((sb.granularity)()))),
+            Make::Directory => Body::Directory(BlockBox::new(Directory::new(sb.whole_directories))),
             Make::Symlink(target) => Body::Symlink((*target).into()),
             Make::Special(_, rdev) => Body::Special(*rdev),
         }

@@ -58,8 +58,8 @@ impl Vfs {
             if !flags.contains(OpenFlags::DIRECTORY) || !writes || flags.contains(OpenFlags::CREAT) {
                 return Err(Error::Invalid);
             }
-            let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
-            let dentry = self.make_anonymous(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
+            let dentry =
+                self.make_anonymous(context, at, path, walk_flags(flags), mode, !flags.contains(OpenFlags::EXCL))?;
             return Ok(File::new(Held::Counted(dentry), flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
@@ -68,10 +68,8 @@ impl Vfs {
             }
             return self.open_or_create(context, at, path, flags, mode);
         }
-        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
-        let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
         let check = |inode: &Inode, guard: &Guard| check_open(context, inode, flags, guard);
-        let held = self.hold(context, at, path, walk_flags, check)?;
+        let held = self.hold(context, at, path, walk_flags(flags), check)?;
         truncate_on_open(context, held.dentry().0.inode(), flags)?;
         Ok(File::new(held, flags, context))
     }
@@ -85,17 +83,18 @@ impl Vfs {
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
-        let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
         let check = |inode: &Inode, _: &Guard| {
-            let may_be_opened = inode.is_dir() || !flags.contains(OpenFlags::DIRECTORY);
-            if may_be_opened { Ok(()) } else { Err(Error::NotDirectory) }
+            if flags.contains(OpenFlags::DIRECTORY) {
+                inode.directory()?;
+            }
+            Ok(())
         };
-        let held = self.hold(context, at, path, walk_flags, check)?;
+        let held = self.hold(context, at, path, walk_flags(flags), check)?;
         Ok(File::new(held, only_path(flags), context))
     }
 
-    /// Walks a path, and counts a reference on the result if `check` accepts it. All of this
-    /// is done under one guard: taking a guard is a large part of the cost.
+    /// Walks a path, and counts a reference on the result if `check` accepts it. All of this is
+    /// done under one guard: taking a guard is a large part of the cost.
     #[inline]
     fn hold(
         &self,
@@ -177,6 +176,11 @@ impl Vfs {
         }
         open_itself(context, held, flags)
     }
+}
+
+/// How the path is walked.
+fn walk_flags(flags: OpenFlags) -> Walk {
+    if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() }
 }
 
 /// Opens an existing file.

@@ -1,8 +1,10 @@
 //! How names are locked.
 
+use pando_sync::NameLocks;
+
 /// How changes of names in one directory exclude each other.
 ///
-/// Look-ups take no lock in any case.
+/// A look-up that the cache answers takes no lock in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DirectoryLocks {
@@ -11,9 +13,14 @@ pub enum DirectoryLocks {
     #[default]
     PerName,
     /// As [`DirectoryLocks::PerName`], with this many stripes, rounded up to a power of two. There
-    /// are at most 2^20.
+    /// are at most [`DirectoryLocks::STRIPES_MAX`]. A stripe takes 128 bytes.
     Stripes(usize),
     /// One lock for each directory, as in Linux: changes of names in one directory wait for each
     /// other. To measure what name locks gain.
     PerDirectory,
+}
+
+impl DirectoryLocks {
+    /// The most stripes that there can be.
+    pub const STRIPES_MAX: usize = NameLocks::STRIPES_MAX;
 }

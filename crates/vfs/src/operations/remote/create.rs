@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell};
+use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
     Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
-    caches::binding::{adopt, change_count},
+    caches::binding::{adopt, directory_body},
     objects::{
         dentry::{Dentry, Dirent},
-        directory::Directory,
-        inode::{Body, Inode},
+        inode::Inode,
         lockable::Lockable,
         superblock::{Shard, SuperBlock},
     },
@@ -79,10 +78,7 @@ impl Create<'_> {
     /// The inode that the backing has made. It is already charged.
     fn inode(&self, shard: Arc<Shard>, ino: u64) -> Inode {
         let body = match self.make {
-            Make::Directory => {
-                let directory = Directory::backed((shard.sb.granularity)(), change_count(&shard.sb, ino), 2);
-                Body::Directory(BlockBox::new(directory))
-            }
+            Make::Directory => directory_body(&shard.sb, ino, 2),
             _ => self.make.body(&shard.sb),
         };
         Inode::loaded(shard, &NodeAttr { ino, ..self.attr() }, body)
