@@ -65,6 +65,18 @@ pub(crate) fn walk<'g>(
     {
         return end;
     }
+    walk_from_start(namespace, (context, at, path, flags), prefix.map(|(prefix, _)| prefix), guard)
+}
+
+/// [`walk`] without the path-prefix cache: component by component. Not inlined, so that a hit of
+/// the cache does not pay for its registers.
+#[inline(never)]
+fn walk_from_start<'g>(
+    namespace: &'g Namespace,
+    (context, at, path, flags): (&'g Context, &'g At<'_>, &'g [u8], Walk),
+    prefix: Option<Prefix<'g>>,
+    guard: &'g Guard,
+) -> Step<Shared<'g, Dentry>> {
     let start = start(namespace, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         return Ok(start);
@@ -149,6 +161,7 @@ pub(crate) fn walk_parent<'g>(
         }
     }
     let start = start(namespace, context, at)?;
+    let prefix = prefix.map(|(prefix, _)| prefix);
     Walker::new(namespace, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
 }
 
@@ -184,12 +197,11 @@ impl<'g> Walker<'g> {
         namespace: &'g Namespace,
         context: &'g Context,
         start: Shared<'g, Dentry>,
-        prefix: Option<(Prefix<'g>, &'g [u8])>,
+        prefix: Option<Prefix<'g>>,
         guard: &'g Guard,
     ) -> Self {
         let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
-        let (interrupted, prefix) = (Vec::new(), prefix.map(|(prefix, _)| prefix));
-        Self { namespace, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
+        Self { namespace, context, top, guard, within: None, climbs: 0, links: 0, interrupted: Vec::new(), prefix }
     }
 
     /// Walks the components (analogous to `link_path_walk()` and `path_parentat()` in fs/namei.c).
