@@ -211,7 +211,7 @@ impl Run {
                 self.snapshotters[0].note_allocation(&mut self.kernel, *slot);
                 self.snapshotters[1].note_allocation(&mut self.pando, *slot);
             }
-            if !agree(op, &expected, &found) {
+            if !agree(op, &expected, &found) && !self.agrees_later(op, &found) {
                 let short = |outcome: &Outcome| outcome.as_ref().map_or_else(i32::to_string, |_| "ok".into());
                 return Err(Disagreement {
                     what: format!("{op:?}\n  tmpfs:  {}\n  pando:  {}", show(&expected), show(&found)),
@@ -221,6 +221,18 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel gives the answer `found` to statfs a moment later. It gives a removed file's
+    /// space back when the last process has let go of the file. A process that reads `/proc/PID/fd`
+    /// or drops the page cache may hold it for an instant: a loop of open, unlink, close and statfs
+    /// saw that 625 times in 241,000 beside the first, and 6 times in 371,000 beside the second.
+    fn agrees_later(&mut self, op: &Op, found: &Outcome) -> bool {
+        let asks_again = || {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            agree(op, &self.kernel.apply(op), found)
+        };
+        matches!(op, Op::Statfs { .. }) && std::iter::repeat_with(asks_again).take(100).any(|agrees| agrees)
     }
 
     /// Whether the operation asks for data or holes in a file with allocated ranges: see
