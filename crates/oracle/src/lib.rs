@@ -223,10 +223,11 @@ impl Run {
         Ok(())
     }
 
-    /// Whether the kernel gives the answer `found` to statfs a moment later. It gives a removed file's
-    /// space back when the last process has let go of the file. A process that reads `/proc/PID/fd`
-    /// or drops the page cache may hold it for an instant: a loop of open, unlink, close and statfs
-    /// saw that 625 times in 241,000 beside the first, and 6 times in 371,000 beside the second.
+    /// Whether the kernel gives the answer `found` to statfs a moment later. It frees a removed
+    /// file's space when the last process has closed the file. A process that reads `/proc/PID/fd`
+    /// or drops the page cache may have it open for an instant: a loop of open, unlink, close and
+    /// statfs saw that 625 times in 241,000 beside the first, and 6 times in 371,000 beside the
+    /// second.
     fn agrees_later(&mut self, op: &Op, found: &Outcome) -> bool {
         let asks_again = || {
             std::thread::sleep(std::time::Duration::from_millis(10));
