@@ -6,27 +6,24 @@ use std::sync::{
 };
 
 use pando_vfs::{
-    AttrMask, Backing, Charge, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs,
+    Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
+    StatFs, Xattr,
 };
 
 use crate::{
-    Call, MapHandle, MapOptions,
+    Call, MapHandle, MapOptions, Message,
     data::MapData,
     injector::Injector,
     store::{ROOT, Store},
 };
 
-/// Directories share change counts by class. A change in one directory costs the others of its
-/// class one check.
-const CHANGE_COUNTS: usize = 1024;
-
 /// State shared by a driver, its handles and its files.
 pub(crate) struct Shared {
     store: Mutex<Store>,
     pub(crate) injector: Injector,
-    /// Increased while the store is locked, so that a thread that sees a change also sees its
-    /// count.
-    changes: Box<[AtomicU64]>,
+    /// One for each tree on this store. They are told while the store is locked, so a thread that
+    /// sees a change also sees the report. Guarded by its own mutex, a leaf.
+    feeds: Mutex<Vec<Feed>>,
     /// The number of inodes in caches.
     cached: AtomicU64,
 }
@@ -38,14 +35,14 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count_of(&self, dir: u64) -> &AtomicU64 {
-        &self.changes[dir as usize % CHANGE_COUNTS]
+    fn feeds(&self) -> MutexGuard<'_, Vec<Feed>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that others have changed something that the names of a directory lead to. The store is
-    /// locked.
-    pub(crate) fn note_foreign_change(&self, dir: u64) {
-        self.count_of(dir).fetch_add(1, Ordering::SeqCst);
+    /// Reports that others have changed something that the names of a directory lead to. The store
+    /// is locked.
+    pub(crate) fn report(&self, dir: u64) {
+        self.feeds().iter().for_each(|feed| feed.directory_changed(dir));
     }
 
     pub(crate) fn cached(&self) -> u64 {
@@ -56,6 +53,7 @@ impl Shared {
 /// A tree in plain maps: the driver to pass to `pando_vfs::Vfs::new`.
 pub struct MapFs {
     shared: Arc<Shared>,
+    scans_add_attributes: bool,
 }
 
 impl std::fmt::Debug for MapFs {
@@ -72,16 +70,16 @@ impl MapFs {
         let shared = Shared {
             store: Mutex::new(store),
             injector: Injector::new(options.delays, options.faults),
-            changes: (0..CHANGE_COUNTS).map(|_| AtomicU64::new(0)).collect(),
+            feeds: Mutex::default(),
             cached: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), scans_add_attributes: options.scans_add_attributes }
     }
 
     /// A driver over an existing store, for a second mount of it.
     #[must_use]
     pub fn over(handle: &MapHandle) -> Self {
-        Self { shared: handle.0.clone() }
+        Self { shared: handle.0.clone(), scans_add_attributes: false }
     }
 
     /// A handle to the store, for changes that bypass the namespace.
@@ -133,23 +131,24 @@ impl Driver for MapFs {
 }
 
 impl Backing for MapFs {
-    fn root(&self) -> Result<NodeAttr> {
-        self.shared.store().attr(ROOT)
+    fn connect(&self, feed: Feed) -> Result<NodeAttr> {
+        let store = self.shared.store();
+        self.shared.feeds().push(feed);
+        store.attr(ROOT)
     }
 
-    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
+    fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()> {
         let store = self.call(Call::Lookup)?;
-        let found = store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose();
+        let bound = &store.dir(dir)?.names;
+        let answer = |name: &&[u8]| bound.get(name).map(|ino| store.attr(ino)).transpose();
+        let found: Vec<_> = names.iter().map(answer).collect();
         drop(store);
         self.shared.injector.leave(Call::Lookup);
-        found
+        found.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
+        Ok(())
     }
 
-    fn change_count(&self, dir: u64) -> u64 {
-        self.shared.count_of(dir).load(Ordering::SeqCst)
-    }
-
-    fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
+    fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
         let store = self.call(Call::Getattr)?;
         let found: Vec<_> = inos.iter().map(|ino| store.attr(*ino)).collect();
         drop(store);
@@ -157,39 +156,15 @@ impl Backing for MapFs {
         Ok(())
     }
 
-    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
-        let made = self.call(Call::Create)?.create(dir, name, attr);
-        self.shared.injector.leave(Call::Create);
-        made
-    }
-
-    fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
-        self.call(Call::Link)?.link(ino, dir, name)
-    }
-
-    fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
-        let removed = self.call(Call::Remove)?.remove(dir, name);
-        self.shared.injector.leave(Call::Remove);
-        removed.map(drop)
-    }
-
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.call(Call::Rename)?.rename(from, to, flags)
-    }
-
-    fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()> {
-        fn set<T: Copy>(stored: &mut T, new: T, meant: bool) {
-            *stored = if meant { new } else { *stored };
+    fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        let call = Call::of(change).ok_or(Error::NotSupported)?;
+        let lost = self.shared.injector.enter_change(call)?;
+        if lost == Some(Message::Request) {
+            return Err(CommitError::Unknown);
         }
-        let mut store = self.call(Call::Setattr)?;
-        let stored = &mut store.node_mut(ino)?.attr;
-        set(&mut stored.mode, attr.mode, meant.contains(AttrMask::MODE));
-        set(&mut stored.uid, attr.uid, meant.contains(AttrMask::UID));
-        set(&mut stored.gid, attr.gid, meant.contains(AttrMask::GID));
-        set(&mut stored.atime, attr.atime, meant.contains(AttrMask::ATIME));
-        set(&mut stored.mtime, attr.mtime, meant.contains(AttrMask::MTIME));
-        set(&mut stored.ctime, attr.ctime, meant.contains(AttrMask::CTIME));
-        Ok(())
+        let result = self.shared.store().change(change);
+        self.shared.injector.leave(call);
+        if lost == Some(Message::Reply) { Err(CommitError::Unknown) } else { Ok(result?) }
     }
 
     fn forget(&self, ino: u64) {
@@ -198,21 +173,25 @@ impl Backing for MapFs {
         }
     }
 
-    fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
+    fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
         /// The number of entries that are copied while the store is locked. `each` is called
         /// without the lock.
         const BATCH: usize = 64;
         let mut after = cookie;
         loop {
-            let batch: Vec<(u64, Box<[u8]>, u64, FileKind)> = {
+            let batch: Vec<(u64, Box<[u8]>, NodeAttr)> = {
                 let store = self.call(Call::Scan)?;
                 let names = store.dir(dir)?.names.after(after).take(BATCH);
-                let entry =
-                    |(cookie, name, ino): (u64, &[u8], u64)| Ok((cookie, name.into(), ino, store.node(ino)?.attr.kind));
+                let entry = |(cookie, name, ino): (u64, &[u8], u64)| Ok((cookie, name.into(), store.attr(ino)?));
                 names.map(entry).collect::<Result<_>>()?
             };
-            for (cookie, name, ino, kind) in &batch {
-                if !each(Scanned::new(name, *ino, *kind, *cookie)) {
+            for (cookie, name, attr) in &batch {
+                let record = Record::new(name, attr.ino, attr.kind, *cookie);
+                if !each(if wanted.contains(RecordMask::ATTR) && self.scans_add_attributes {
+                    record.attr(attr)
+                } else {
+                    record
+                }) {
                     return Ok(());
                 }
                 after = *cookie;
@@ -223,20 +202,8 @@ impl Backing for MapFs {
         }
     }
 
-    fn xattrs(&self, ino: u64) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>> {
+    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
         let store = self.call(Call::Xattrs)?;
         Ok(store.node(ino)?.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
-    }
-
-    fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let mut store = self.call(Call::SetXattr)?;
-        let xattrs = &mut store.node_mut(ino)?.xattrs;
-        match value {
-            Some(value) => {
-                xattrs.insert(name.into(), value.into());
-                Ok(())
-            }
-            None => xattrs.remove(name).map(drop).ok_or(Error::NoData),
-        }
     }
 }

@@ -12,9 +12,8 @@ use crate::{
 
 /// A handle to the store of a [`crate::MapFs`]. Cheap to clone.
 ///
-/// A change made through it increases the change counts of the directories concerned, as in a store
-/// that other machines change too. Delays and faults do not apply to it, and its calls are not
-/// counted.
+/// A change made through it is reported to the trees on the store, as in a store that other
+/// machines change too. Delays and faults do not apply to it, and its calls are not counted.
 #[derive(Clone)]
 pub struct MapHandle(pub(crate) Arc<Shared>);
 
@@ -64,8 +63,7 @@ impl MapHandle {
         self.0.injector.park(call)
     }
 
-    /// Makes the next look-up, creation or removal wait with its reply until the returned value is
-    /// dropped.
+    /// Makes the next look-up or change wait with its reply until the returned value is dropped.
     pub fn park_reply(&self, call: Call) -> Parked {
         self.0.injector.park_reply(call)
     }
@@ -212,15 +210,15 @@ impl MapHandle {
         })
     }
 
-    /// Makes a change that concerns inodes. It increases the change counts of these inodes, if they
-    /// are directories, and of the directories that contain them before or after the change.
+    /// Makes a change that concerns inodes. It is reported for these inodes, if they are
+    /// directories, and for the directories that contain them before or after the change.
     fn change_in_store<T>(&self, concerned: &[u64], change: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
         let mut store = self.0.store();
         let around = |store: &Store| -> Vec<u64> { concerned.iter().flat_map(|ino| store.parents(*ino)).collect() };
         let before = around(&store);
         let result = change(&mut store)?;
         for dir in [&before[..], &around(&store), concerned].concat() {
-            self.0.note_foreign_change(dir);
+            self.0.report(dir);
         }
         Ok(result)
     }

@@ -8,24 +8,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pando_vfs::{Error, Result};
+use pando_vfs::{Change, Error, Result};
 
 /// The kinds of calls that reach the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
     /// [`pando_vfs::Backing::lookup`].
     Lookup,
-    /// [`pando_vfs::Backing::getattr_many`].
+    /// [`pando_vfs::Backing::getattr`].
     Getattr,
-    /// [`pando_vfs::Backing::create`].
+    /// [`Change::Create`].
     Create,
-    /// [`pando_vfs::Backing::link`].
+    /// [`Change::Link`].
     Link,
-    /// [`pando_vfs::Backing::remove`].
+    /// [`Change::Remove`].
     Remove,
-    /// [`pando_vfs::Backing::rename`].
+    /// [`Change::Rename`].
     Rename,
-    /// [`pando_vfs::Backing::setattr`].
+    /// [`Change::SetAttr`].
     Setattr,
     /// [`pando_vfs::Backing::forget`]. It cannot fail: only a panic has an effect on it.
     Forget,
@@ -33,7 +33,7 @@ pub enum Call {
     Scan,
     /// [`pando_vfs::Backing::xattrs`].
     Xattrs,
-    /// [`pando_vfs::Backing::set_xattr`].
+    /// [`Change::SetXattr`].
     SetXattr,
     /// Reads a file's bytes.
     Read,
@@ -61,6 +61,32 @@ impl Call {
         Self::Write,
         Self::Sync,
     ];
+
+    /// The kinds of calls that are a [`Change`].
+    const CHANGES: [Self; 6] = [Self::Create, Self::Link, Self::Remove, Self::Rename, Self::Setattr, Self::SetXattr];
+
+    /// None for a change that this crate does not know.
+    pub(crate) fn of(change: &Change<'_>) -> Option<Self> {
+        Some(match change {
+            Change::Create { .. } => Self::Create,
+            Change::Link { .. } => Self::Link,
+            Change::Remove { .. } => Self::Remove,
+            Change::Rename { .. } => Self::Rename,
+            Change::SetAttr { .. } => Self::Setattr,
+            Change::SetXattr { .. } => Self::SetXattr,
+            _ => return None,
+        })
+    }
+}
+
+/// One of the two messages of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// From the namespace to the store. If it is lost, the change is not made.
+    Request,
+    /// From the store to the namespace. If it is lost, the change was made, unless the store
+    /// refused it.
+    Reply,
 }
 
 /// How a delayed call waits.
@@ -81,7 +107,8 @@ pub struct Delay {
     pub wait: Wait,
 }
 
-/// Calls that fail or panic. They do so before they change anything.
+/// Calls that fail or panic. They do so before they change anything, except for
+/// [`Fault::Lost`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// One call fails.
@@ -104,6 +131,17 @@ pub enum Fault {
         /// The error that a failing call returns.
         error: Error,
     },
+    /// The outcome of a change is unknown, with a probability, by a seeded generator.
+    Lost {
+        /// The message that is lost.
+        message: Message,
+        /// The kind of change; `None` for all.
+        call: Option<Call>,
+        /// One change in this many; at least 1.
+        one_in: u64,
+        /// The seed of the generator.
+        seed: u64,
+    },
     /// The next call panics.
     Panic {
         /// The kind of call.
@@ -114,6 +152,7 @@ pub enum Fault {
 /// The failure of a call.
 enum Failure {
     Error(Error),
+    Lost(Message),
     Panic,
 }
 
@@ -123,6 +162,7 @@ impl Fault {
             Self::Nth { call, .. } | Self::Random { call, .. } => {
                 this != Call::Forget && call.is_none_or(|call| call == this)
             }
+            Self::Lost { call, .. } => Call::CHANGES.contains(&this) && call.is_none_or(|call| call == this),
             Self::Panic { call } => *call == this,
         }
     }
@@ -136,13 +176,17 @@ impl Fault {
                 *after = after.checked_sub(1).unwrap_or(u64::MAX);
                 fails.then_some(Failure::Error(*error))
             }
-            Self::Random { one_in, seed, error, .. } => {
-                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(Failure::Error(*error))
-            }
+            Self::Random { one_in, seed, error, .. } => draw(seed, *one_in).then_some(Failure::Error(*error)),
+            Self::Lost { message, one_in, seed, .. } => draw(seed, *one_in).then_some(Failure::Lost(*message)),
             Self::Panic { .. } => Some(Failure::Panic),
         }
     }
+}
+
+/// Whether one of `one_in` is drawn.
+fn draw(seed: &mut u64, one_in: u64) -> bool {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mix(*seed).is_multiple_of(one_in.max(1))
 }
 
 /// The output function of splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
@@ -164,7 +208,7 @@ pub struct Parked(Arc<Gate>);
 enum Stage {
     /// Before it reads the store.
     Before(Call),
-    /// After it has finished in the store. Only for look-ups, creations and removals.
+    /// After it has finished in the store. Only for look-ups and changes.
     After(Call),
 }
 
@@ -229,6 +273,11 @@ impl Injector {
     /// Every call starts here: it is counted, waits if it is parked, is delayed, and fails or
     /// panics if it is to. The lock of the store is not held.
     pub(crate) fn enter(&self, call: Call) -> Result<()> {
+        self.enter_change(call).map(drop)
+    }
+
+    /// As [`Injector::enter`], for a change. Returns which of its messages is to be lost, if any.
+    pub(crate) fn enter_change(&self, call: Call) -> Result<Option<Message>> {
         // Relaxed: statistics.
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         self.pass(Stage::Before(call));
@@ -244,7 +293,8 @@ impl Injector {
             None => {}
         }
         match self.failure(call) {
-            None => Ok(()),
+            None => Ok(None),
+            Some(Failure::Lost(message)) => Ok(Some(message)),
             Some(Failure::Error(error)) => Err(error),
             Some(Failure::Panic) => panic!("{call:?} panics on demand"),
         }
@@ -270,7 +320,7 @@ impl Injector {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Look-ups, creations and removals end here. The lock of the store is not held.
+    /// Look-ups and changes end here. The lock of the store is not held.
     pub(crate) fn leave(&self, call: Call) {
         self.pass(Stage::After(call));
     }

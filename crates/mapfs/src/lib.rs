@@ -36,13 +36,16 @@ mod store;
 
 pub use driver::MapFs;
 pub use handle::{MapHandle, MapNode};
-pub use injector::{Call, Delay, Fault, Parked, Wait};
+pub use injector::{Call, Delay, Fault, Message, Parked, Wait};
 
 /// The configuration of a [`MapFs`].
 #[derive(Debug, Clone, Default)]
 pub struct MapOptions {
     /// The maximal number of inodes in the store, the root directory included. No limit by default.
     pub inodes: Option<u64>,
+    /// Whether a scan adds attributes to the names, as in a store that has them side by side.
+    /// Otherwise they take a call of their own.
+    pub scans_add_attributes: bool,
     /// The delays of calls. A later one in the list overrides an earlier one of the same kind.
     pub delays: Vec<Delay>,
     /// The calls that fail. More can be added while the driver is in use ([`MapHandle::inject`]).

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pando_vfs::{Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
+use pando_vfs::{Ack, Change, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
 
 use crate::bytes::Bytes;
 
@@ -139,6 +139,26 @@ impl Store {
     pub(crate) fn parents(&self, ino: u64) -> Vec<u64> {
         let holds = |node: &Node| node.names.after(0).any(|(_, _, child)| child == ino);
         self.nodes.iter().filter(|(_, node)| holds(node)).map(|(number, _)| *number).collect()
+    }
+
+    /// Makes a change.
+    pub(crate) fn change(&mut self, change: &Change<'_>) -> Result<Ack> {
+        match *change {
+            Change::Create { dir, name, attr } => return self.create(dir, name, attr).map(Ack::Made),
+            Change::Link { ino, dir, name } => self.link(ino, dir, name)?,
+            Change::Remove { dir, name, .. } => drop(self.remove(dir, name)?),
+            Change::Rename { from, to, flags, .. } => self.rename(from, to, flags)?,
+            Change::SetAttr { ino, attr, meant } => self.node_mut(ino)?.attr.assign(attr, meant),
+            Change::SetXattr { ino, name, value } => {
+                let xattrs = &mut self.node_mut(ino)?.xattrs;
+                match value {
+                    Some(value) => drop(xattrs.insert(name.into(), value.into())),
+                    None => drop(xattrs.remove(name).ok_or(Error::NoData)?),
+                }
+            }
+            _ => return Err(Error::NotSupported),
+        }
+        Ok(Ack::Done)
     }
 
     pub(crate) fn create(&mut self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {

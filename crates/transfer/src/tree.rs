@@ -23,7 +23,7 @@ pub(crate) fn read(fs: &Fs, from: &Path, options: &Options, sink: &mut impl Sink
     let here = |error: Errno| Error::new("", error);
     let (vfs, context) = (fs.vfs(), fs.context());
     let root = vfs.lookup(context, At::Cwd, from.as_os_str().as_bytes(), Walk::empty()).map_err(here)?;
-    let meta = meta_of(vfs, context, &root, &vfs.getattr(&root), options).map_err(here)?;
+    let meta = meta_of(vfs, context, &root, &vfs.getattr(&root).map_err(here)?, options).map_err(here)?;
     sink.put(Path::new(""), &meta, Body::Directory)?;
     let mut first_names = FirstNames::default();
     for entry in fs.walk(from) {
@@ -39,7 +39,7 @@ pub(crate) fn read(fs: &Fs, from: &Path, options: &Options, sink: &mut impl Sink
             Err(Errno::NoEntry) => continue,
             dentry => dentry.map_err(failed)?,
         };
-        let stat = vfs.getattr(&dentry);
+        let stat = vfs.getattr(&dentry).map_err(failed)?;
         let meta = meta_of(vfs, context, &dentry, &stat, options).map_err(failed)?;
         if let Some(first) = first_names.of(stat.kind, stat.nlink, (stat.dev, stat.ino), path) {
             sink.put(path, &meta, Body::HardLink(first))?;
@@ -127,7 +127,7 @@ impl Dir for TreeDir {
 
     fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
         let dentry = self.lookup(name)?;
-        if !self.vfs.getattr(&dentry).is_dir() {
+        if !self.vfs.getattr(&dentry)?.is_dir() {
             return Err(Errno::NotDirectory.into());
         }
         Ok(Self { vfs: self.vfs.clone(), context: self.context.clone(), dentry })

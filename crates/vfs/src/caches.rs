@@ -3,6 +3,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod binding;
+pub(crate) mod commit;
 pub(crate) mod evict;
 pub(crate) mod icache;
 pub(crate) mod links;

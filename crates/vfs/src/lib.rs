@@ -52,9 +52,8 @@
 //!
 //! No thread waits for a lock other than a leaf while it holds a reclamation guard. A driver's
 //! [`Backing`] may be called with any of these locks held, except for a position and the leaves,
-//! and never under a guard. There are two exceptions: [`Backing::change_count`] is called under a
-//! guard. [`Backing::forget`] may be called with any lock or guard held, since a superblock can be
-//! dropped anywhere.
+//! and never under a guard. The exception is [`Backing::forget`]: it may be called with any lock or
+//! guard held, since a superblock can be dropped anywhere.
 //!
 //! # Layout of the data
 //!
@@ -249,7 +248,9 @@ mod operations;
 pub mod trace;
 mod types;
 
-pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
+pub use driver::{
+    Ack, AttrMask, Backing, Change, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record, RecordMask, Xattr,
+};
 pub use handles::{
     context::{At, Context},
     file::File,

@@ -19,7 +19,7 @@ impl Server {
     /// # Errors
     /// See [`Server`].
     pub fn getattr(&self, node: u64) -> Result<Attr> {
-        self.guarded("getattr", || Ok(self.nodes.attr(self.vfs.getattr(&self.nodes.get(node)?))))
+        self.guarded("getattr", || Ok(self.nodes.attr(self.vfs.getattr(&self.nodes.get(node)?)?)))
     }
 
     /// Changes attributes of `node`. Returns all attributes after the change.

@@ -233,7 +233,7 @@ fn inodes_with_lookup_counts_are_not_evicted() {
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     evict_all(&vfs);
     let known = vfs.exports().iget(ino).expect("a server still counts it");
-    assert_eq!(vfs.getattr(&known).size, 4);
+    assert_eq!(vfs.getattr(&known).map(|stat| stat.size), Ok(4));
     drop(known);
     vfs.exports().forget(ino, 1);
     evict_all(&vfs);
@@ -324,7 +324,7 @@ fn foreign_link_during_unlink_keeps_one_inode() {
         unlinking.join().expect("no panic").expect("removed");
     });
     assert_eq!(vfs.stat(&context, At::Cwd, "/e/b", FOLLOW).map(|stat| (stat.ino, stat.nlink)), Ok((ino, 1)));
-    assert_eq!(vfs.exports().iget(ino).map(|known| vfs.getattr(&known).nlink), Some(1));
+    assert_eq!(vfs.exports().iget(ino).map(|known| known.stat().nlink), Some(1));
     assert_eq!(file.stat().nlink, 1);
     vfs.unlink(&context, At::Cwd, "/e/b").expect("removed");
     evict_all(&vfs);
@@ -352,4 +352,30 @@ fn iget_does_not_wait_for_eviction_or_umount() {
         drop(parked);
         umounting.join().expect("no panic").expect("unmounted");
     });
+}
+
+/// Seen to fail: the attributes of a scan are left out, or are asked for nevertheless.
+#[test]
+fn listing_takes_no_further_call_if_the_scan_adds_the_attributes() {
+    for scans_add_attributes in [false, true] {
+        let (vfs, root, store) = mounted(MapOptions { scans_add_attributes, ..MapOptions::default() });
+        for n in 0..100 {
+            store.create(MapHandle::ROOT, n.to_string(), FileKind::File, 0o600 + n % 8).expect("made");
+        }
+        let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+        let calls = [Call::Lookup, Call::Getattr].map(|call| store.calls(call));
+        let mut modes = Vec::new();
+        dir.readdir_plus(&root, 0, |entry, found| {
+            let name = String::from_utf8_lossy(entry.name).into_owned();
+            modes.extend(found.map(|(stat, _)| (name, stat.mode)));
+            true
+        })
+        .expect("lists");
+        modes.retain(|(name, _)| !name.starts_with('.'));
+        assert_eq!(modes.len(), 100);
+        assert!(modes.iter().all(|(name, mode)| *mode == 0o600 + name.parse::<u32>().expect("a number") % 8));
+        let more = [Call::Lookup, Call::Getattr].map(|call| store.calls(call));
+        let asked = u64::from(!scans_add_attributes);
+        assert_eq!(more, [calls[0], calls[1] + asked], "{scans_add_attributes}");
+    }
 }

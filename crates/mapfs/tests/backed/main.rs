@@ -13,3 +13,4 @@ mod seeks;
 mod stress;
 mod support;
 mod umount;
+mod unknown;

@@ -12,8 +12,8 @@ use std::{
 
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{
-    At, AttrMask, Backing, Charge, Context, Credentials, DirectoryLocks, Driver, FileData, FileKind, NodeAttr,
-    RenameFlags, Result, Scanned, StatFs, Vfs, VfsOptions, Walk, Xattr,
+    Ack, At, Backing, Change, Charge, CommitError, Context, Credentials, DirectoryLocks, Driver, Error, Feed, FileData,
+    FileKind, NodeAttr, Record, RecordMask, RenameFlags, Result, StatFs, Vfs, VfsOptions, Walk, Xattr,
 };
 
 use crate::{
@@ -60,7 +60,7 @@ impl Naive {
 
     /// The directory that a name leads to.
     fn subdirectory(&self, dir: u64, name: &[u8]) -> Option<u64> {
-        let found = self.inner.lookup(dir, name).ok().flatten()?;
+        let found = (&self.inner as &dyn Backing).lookup_one(dir, name).ok().flatten()?;
         (found.kind == FileKind::Directory).then_some(found.ino)
     }
 }
@@ -94,51 +94,38 @@ impl Backing for Naive {
     fn parallel_directory_operations(&self) -> bool {
         self.parallel
     }
-    fn root(&self) -> Result<NodeAttr> {
-        self.inner.root()
+    fn connect(&self, feed: Feed) -> Result<NodeAttr> {
+        self.inner.connect(feed)
     }
-    fn change_count(&self, dir: u64) -> u64 {
-        self.inner.change_count(dir)
-    }
-    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
+    fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()> {
         let _call = self.call(vec![dir]);
-        self.inner.lookup(dir, name)
+        self.inner.lookup(dir, names, each)
     }
-    fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
-        self.inner.getattr_many(inos, each)
+    fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
+        self.inner.getattr(inos, each)
     }
-    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
-        let _call = self.call(vec![dir]);
-        self.inner.create(dir, name, attr)
-    }
-    fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
-        let _call = self.call(vec![dir]);
-        self.inner.link(ino, dir, name)
-    }
-    fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
-        let _call = self.call([dir].into_iter().chain(self.subdirectory(dir, name)).collect());
-        self.inner.remove(dir, name)
-    }
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
-        let replaced = if flags.is_empty() { self.subdirectory(to.0, to.1) } else { None };
-        let _call = self.call([from.0, to.0].into_iter().chain(replaced).collect());
-        self.inner.rename(from, to, flags)
-    }
-    fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()> {
-        self.inner.setattr(ino, attr, meant)
+    fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        let dirs = match *change {
+            Change::Create { dir, .. } | Change::Link { dir, .. } => vec![dir],
+            Change::Remove { dir, name, .. } => [dir].into_iter().chain(self.subdirectory(dir, name)).collect(),
+            Change::Rename { from, to, flags, .. } => {
+                let replaced = if flags.is_empty() { self.subdirectory(to.0, to.1) } else { None };
+                [from.0, to.0].into_iter().chain(replaced).collect()
+            }
+            _ => Vec::new(),
+        };
+        let _call = self.call(dirs);
+        self.inner.commit(change)
     }
     fn forget(&self, ino: u64) {
         self.inner.forget(ino);
     }
-    fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
+    fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
         let _call = self.call(vec![dir]);
-        self.inner.scan(dir, cookie, each)
+        self.inner.scan(dir, cookie, wanted, each)
     }
     fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
         self.inner.xattrs(ino)
-    }
-    fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.inner.set_xattr(ino, name, value)
     }
 }
 
@@ -153,7 +140,7 @@ fn overlaps(parallel: bool, options: VfsOptions) -> u64 {
     let root = Context::new(&vfs, Credentials::root());
     let other = store.create(MapHandle::ROOT, "other", FileKind::File, 0o600).expect("made");
     let enough = |_| calls.count.load(SeqCst) >= CALLS;
-    run_beside((&vfs, &root), seed, 4, enough, || {
+    run_beside((&vfs, &root), seed, 4, &[Error::Stale, Error::TryAgain, Error::Io], enough, || {
         vfs.evict(8).expect("nothing fails");
         store.chmod(other, 0o600 | (store.inodes() as u32 % 8)).expect("changed");
         std::thread::sleep(Duration::from_millis(1));

@@ -316,3 +316,53 @@ fn traced_path_follows_foreign_moves() {
     store.rename((ROOT, b"a"), (ROOT, b"b"), RenameFlags::empty()).expect("moved");
     assert_eq!(traced("/b"), ["/b/."]);
 }
+
+/// One change by others does not cost a call for each cached name.
+///
+/// Seen to fail: a look-up for each name.
+#[test]
+fn refresh_asks_for_all_names_in_one_call() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let files: Vec<u64> =
+        (0..200).map(|n| store.create(ROOT, n.to_string(), FileKind::File, 0o600).expect("made")).collect();
+    let modes = || {
+        let mode = |n| vfs.stat(&context, At::Cwd, format!("/{n}"), FOLLOW).expect("there").mode;
+        (0..files.len()).map(mode).collect::<Vec<_>>()
+    };
+    assert_eq!(modes(), [0o600; 200]);
+    store.chmod(files[50], 0o640).expect("changed");
+    store.remove(ROOT, "51").expect("removed");
+    store.rename((ROOT, b"52"), (ROOT, b"51"), RenameFlags::empty()).expect("moved");
+    let before = store.calls(Call::Lookup);
+    assert_eq!(vfs.stat(&context, At::Cwd, "/52", FOLLOW).err(), Some(Error::NoEntry));
+    // All names; then each of the three that have changed; then the name that was asked for.
+    assert_eq!(store.calls(Call::Lookup) - before, 5);
+    assert_same(&seen(&vfs, &context), &stored(&store), "afterwards");
+}
+
+/// No walk leads to the inode of an open file.
+///
+/// Seen to fail: the directory of its name is not checked; a file whose name others have moved is
+/// never asked for again.
+#[test]
+fn open_file_shows_changes_by_others() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let e = vfs.mkdir(&context, At::Cwd, "/e", 0o755).expect("made");
+    let file = vfs.open(&context, At::Cwd, "/f", NEW, 0o600).expect("made");
+    let f = file.dentry().ino();
+    let mode = || vfs.getattr(file.dentry()).map(|stat| stat.mode);
+    let calls = || Call::ALL.map(|call| store.calls(call));
+    store.chmod(f, 0o640).expect("changed");
+    assert_eq!(mode(), Ok(0o640));
+    let before = calls();
+    assert_eq!((mode(), calls()), (Ok(0o640), before), "nothing is asked without a change");
+    store.rename((ROOT, b"f"), (e.ino(), b"g"), RenameFlags::empty()).expect("moved");
+    store.chmod(f, 0o644).expect("changed");
+    assert_eq!(mode(), Ok(0o644));
+    store.chmod(f, 0o664).expect("changed");
+    assert_eq!(mode(), Ok(0o664), "its name has left the cache");
+    store.chmod(e.ino(), 0o711).expect("changed");
+    assert_eq!(vfs.getattr(&e).map(|stat| stat.mode), Ok(0o711));
+    store.remove(e.ino(), "g").expect("removed");
+    assert_eq!(mode(), Ok(0o664), "removed, and still open");
+}

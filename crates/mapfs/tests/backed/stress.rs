@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use pando_mapfs::{Call, Delay, Fault, MapOptions, Wait};
+use pando_mapfs::{Call, Delay, Fault, MapOptions, Message, Wait};
 use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
 
 use crate::{
@@ -23,12 +23,18 @@ fn cache_and_store_agree_after_stress() {
         Delay { call: None, wait: Wait::Spin(Duration::from_micros(5)) },
         Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_micros(20)) },
     ];
-    let faults = vec![Fault::Random { call: None, one_in: 20, seed, error: Error::Quota }];
-    let (vfs, root, store) = mounted(MapOptions { delays, faults, inodes: Some(10_000) });
+    let faults = vec![
+        Fault::Random { call: None, one_in: 20, seed, error: Error::Quota },
+        Fault::Lost { message: Message::Reply, call: None, one_in: 20, seed },
+    ];
+    let scans_add_attributes = seed.is_multiple_of(2);
+    let (vfs, root, store) = mounted(MapOptions { delays, faults, inodes: Some(10_000), scans_add_attributes });
     run_beside(
         (&vfs, &root),
         seed,
         THREADS,
+        // EIO says that a change whose reply was lost is not in effect.
+        &[Error::Stale, Error::TryAgain],
         |done| done == OPERATIONS,
         || {
             let evicted = vfs.evict(64);

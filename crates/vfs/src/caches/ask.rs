@@ -6,18 +6,24 @@
 //!   is no such name, a *negative dentry* is cached in a separate table of the directory.
 //! * *A change* goes to the backing first, under the locks of its names and without a guard. When
 //!   the backing has acknowledged it, it is applied to the cache.
-//! * *Changes by others* show in the backing's change count of a directory, which each walk through
-//!   the directory compares. If the count has changed, everything cached of the directory is
-//!   requested again (`refresh`).
+//! * *Changes by others* are reported by the backing to a [`Feed`](crate::Feed), which counts the
+//!   reports. Each walk through a directory compares the count of that directory. If it has
+//!   changed, everything cached of the directory is requested again (`refresh`).
 //! * *Eviction* takes the name lock, stores the attributes that only the cache has (times), and
 //!   freezes the dentry if only the cache's own references are left. No thread can get a reference
 //!   to a frozen dentry. Then it is removed (`evict`).
 
-use pando_sync::Counted;
+use std::sync::atomic::Ordering;
+
+use pando_sync::{Counted, pin};
 
 use crate::{
     Result,
-    caches::{load::load, refresh::refresh},
+    caches::{
+        evict::shown_at,
+        load::load,
+        refresh::{refresh, refresh_inode},
+    },
     objects::{dentry::Dentry, superblock::Namespace},
 };
 
@@ -44,4 +50,37 @@ impl Ask {
             }
         }
     }
+}
+
+/// Requests what is cached of an inode again if others have changed it: for an inode that was not
+/// reached by a walk. The caller holds no guard and no lock.
+pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
+    let (inode, sb) = (dentry.inode(), dentry.sb());
+    if !inode.is_backed() {
+        return Ok(());
+    }
+    let parent = || {
+        let guard = pin();
+        let place = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard));
+        place.and_then(|place| place.to_ref().parent_dir().get())
+    };
+    // A change of an inode is reported for the directories of its names.
+    for dir in [parent(), dentry.is_dir().then(|| dentry.clone())].into_iter().flatten() {
+        if let Some(count) = unseen_reports(&dir) {
+            Ask::Changes(dir, count).answer(&sb.namespace)?;
+        }
+    }
+    // If the cache has dropped the name, it knows no such directory.
+    if !dentry.is_dir() && inode.links.count() > 0 && parent().is_none() {
+        refresh_inode(&sb.namespace, inode)?;
+    }
+    Ok(())
+}
+
+/// The number of reports that concern a directory of a backed tree, unless all of them were seen.
+pub(crate) fn unseen_reports(dir: &Dentry) -> Option<u64> {
+    let inode = dir.inode();
+    let (backed, feed) = (inode.backed_dir()?, inode.shard.sb.feed.as_ref()?);
+    let count = feed.count(inode.ino);
+    (backed.checked.load(Ordering::Acquire) != count).then_some(count)
 }

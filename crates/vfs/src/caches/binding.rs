@@ -30,8 +30,9 @@ pub(crate) fn directory_body(sb: &SuperBlock, ino: u64, nlink: u32) -> Body {
     Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, change_count(sb, ino), nlink)))
 }
 
+/// The number of reported changes that others have made in a directory.
 pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {
-    sb.driver.backing().map_or(0, |backing| backing.change_count(ino))
+    sb.feed.as_ref().map_or(0, |feed| feed.count(ino))
 }
 
 /// Binds a name to the inode that the backing has given. The caller holds the name lock.

@@ -191,6 +191,6 @@ pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, g
 }
 
 /// Whether a directory entry shows a dentry.
-fn shown_at(dentry: &Counted<Dentry>, dirent: &Shared<'_, Node<Dirent>>, guard: &Guard) -> bool {
+pub(crate) fn shown_at(dentry: &Counted<Dentry>, dirent: &Shared<'_, Node<Dirent>>, guard: &Guard) -> bool {
     dirent.to_ref().value.load(guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared()))
 }

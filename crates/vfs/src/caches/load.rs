@@ -9,7 +9,7 @@
 //!    meanwhile ([`Version`]).
 //! 3. *Something changes all the time.* The second request is made with locks held: that of the
 //!    name, and that of the inode in the first answer. Neither can change then.
-//! 4. *Others change the tree in the backing.* The backing's change count is compared before and
+//! 4. *Others change the tree in the backing.* The count of its reports is compared before and
 //!    after.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
         return Ok(Loaded::Done);
     }
     let before = Version::of(inode)?;
-    let answer = backing.lookup(inode.ino, name)?;
+    let answer = backing.lookup_one(inode.ino, name)?;
     if locks.is_none() {
         locks = Some(lock(None));
     }
@@ -117,12 +117,12 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
         }
         Some(attr) => match dentry_for(sb, &attr, evictions, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
-            Some(Found::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
-            Some(Found::New(dentry)) => {
+            Some(DentryFor::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
+            Some(DentryFor::New(dentry)) => {
                 bind_loaded(dir, directory, hash, name, dentry, &guard)?;
                 Loaded::Done
             }
-            Some(Found::Link(dentry)) => {
+            Some(DentryFor::Link(dentry)) => {
                 let known = attr_of(dentry.inode(), &guard);
                 bind_loaded(dir, directory, hash, name, dentry.clone(), &guard)?;
                 if known == attr { Loaded::Done } else { Loaded::Refresh(dentry) }
@@ -141,7 +141,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
 }
 
 /// The dentry for a loaded name.
-enum Found {
+enum DentryFor {
     /// A new inode was loaded. This is its first dentry, or, if the inode has several names, an
     /// alias.
     New(Counted<Dentry>),
@@ -157,13 +157,18 @@ enum Found {
 ///
 /// `evictions` is the number of evictions before `attr` was requested. None if the inode's lock was
 /// held since then.
-fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, guard: &Guard) -> Result<Option<Found>> {
+fn dentry_for(
+    sb: &Arc<SuperBlock>,
+    attr: &NodeAttr,
+    evictions: Option<u64>,
+    guard: &Guard,
+) -> Result<Option<DentryFor>> {
     sb.expect_mounted()?;
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() {
-            Found::Elsewhere(known)
+            DentryFor::Elsewhere(known)
         } else {
-            Found::Link(Dentry::new_link(known, sb.links.next_id()))
+            DentryFor::Link(Dentry::new_link(known, sb.links.next_id()))
         })
     };
     if let Some(known) = sb.inodes.get(attr.ino, guard) {
@@ -194,7 +199,7 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
         return Ok(None);
     }
     let single = attr.nlink <= 1 || dentry.is_dir();
-    Ok(Some(Found::New(if single { dentry } else { Dentry::new_link(dentry, sb.links.next_id()) })))
+    Ok(Some(DentryFor::New(if single { dentry } else { Dentry::new_link(dentry, sb.links.next_id()) })))
 }
 
 fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
@@ -216,7 +221,7 @@ pub(crate) struct Version {
     /// Names that were dropped from the cache without a change.
     dropped: u64,
     evictions: u64,
-    /// The backing's change count of the directory.
+    /// The number of reports that concern the directory.
     others: u64,
 }
 
@@ -240,31 +245,41 @@ impl Version {
     }
 }
 
-/// Loads many names of a directory that a scan has found. The attributes of all are requested in
-/// one call, so the backing can choose the order. `before` was taken before the scan. Names that
-/// have changed since are left out, and so are those whose attributes cannot be read. A walk that
-/// wants one of them loads it alone.
-pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Version) -> Result<()> {
+/// A name that a scan has found.
+pub(crate) struct Found<'b> {
+    pub name: &'b [u8],
+    pub ino: u64,
+    /// None if the backing has not added the attributes.
+    pub attr: Option<NodeAttr>,
+}
+
+/// Loads many names of a directory that a scan has found. Attributes that the scan has not added
+/// are requested in one call, so the backing can choose the order. `before` was taken before the
+/// scan. Names that have changed since are left out, and so are those whose attributes cannot be
+/// read. A walk that wants one of them loads it alone.
+pub(crate) fn fill(dir: &Counted<Dentry>, mut found: Vec<Found<'_>>, before: Version) -> Result<()> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
     let directory = inode.directory()?;
     let hashed = |name: &[u8]| sb.hash(inode.ino, name);
-    let missing: Vec<&(&[u8], u64)> = {
+    {
         let guard = pin();
-        found.iter().filter(|(name, _)| directory.dirent(hashed(name), name, &guard).is_none()).collect()
-    };
-    if missing.is_empty() {
-        return Ok(());
+        found.retain(|found| directory.dirent(hashed(found.name), found.name, &guard).is_none());
     }
-    let numbers: Vec<u64> = missing.iter().map(|(_, ino)| *ino).collect();
-    let mut attributes: Vec<Option<NodeAttr>> = numbers.iter().map(|_| None).collect();
-    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
-    backing.getattr_many(&numbers, &mut |place, attr| {
-        if let Some(known) = attributes.get_mut(place) {
-            *known = attr.ok();
-        }
-    })?;
-    for ((name, _), attr) in missing.into_iter().zip(attributes) {
+    let (places, numbers): (Vec<usize>, Vec<u64>) = found
+        .iter()
+        .enumerate()
+        .filter(|(_, found)| found.attr.is_none())
+        .map(|(place, found)| (place, found.ino))
+        .unzip();
+    if !numbers.is_empty() {
+        sb.ask_backing().ok_or(Error::NotSupported)?.getattr(&numbers, &mut |at, attr| {
+            if let Some(place) = places.get(at) {
+                found[*place].attr = attr.ok();
+            }
+        })?;
+    }
+    for Found { name, attr, .. } in found {
         let Some(attr) = attr else { continue };
         let hash = hashed(name);
         let _lock = sb.namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
@@ -276,7 +291,7 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
         }
         // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
         // alone.
-        let Ok(Some(Found::New(dentry))) = dentry_for(sb, &attr, Some(before.evictions), &guard) else { continue };
+        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, &attr, Some(before.evictions), &guard) else { continue };
         if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
             && change_count(sb, inode.ino) != before.others
         {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use pando_sync::{Counted, Node, pin};
+use pando_sync::{Counted, Guard, Node, pin};
 
 use crate::{
-    Error, Result,
+    Error, NodeAttr, Result,
     caches::binding::{bind_loaded, unbind},
     objects::{
         backed_dir::BackedDir,
@@ -28,11 +28,7 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     backed.clear_negative(&pin());
-    let names: Vec<Box<[u8]>> = {
-        let guard = pin();
-        directory.dirents_after(0, &guard).map(|dirent| dirent.to_ref().name.as_bytes().into()).collect()
-    };
-    for name in names {
+    for name in outdated(namespace, inode, directory)? {
         if let Some(dentry) = refresh_name(namespace, dir, &name)? {
             refresh_inode(namespace, dentry.inode())?;
         }
@@ -44,6 +40,50 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
     Ok(())
 }
 
+/// The number of names in one request.
+const BATCH: usize = 1024;
+
+/// The cached names of which the backing has another answer than the cache. All of them are
+/// requested, in few calls and without their locks. So a name may be here that is up to date by
+/// now.
+fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Result<Vec<Box<[u8]>>> {
+    let sb = &inode.shard.sb;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
+    let names: Vec<Box<[u8]>> = {
+        let guard = pin();
+        directory.dirents_after(0, &guard).map(|dirent| dirent.to_ref().name.as_bytes().into()).collect()
+    };
+    let is_outdated = |name: &[u8], answer: Option<&NodeAttr>, guard: &Guard| {
+        let dirent = directory.dirent(sb.hash(inode.ino, name), name, guard);
+        let cached = dirent.and_then(|dirent| dirent.to_ref().value.load(guard));
+        cached.is_some_and(|dentry| {
+            let inode = dentry.to_ref().inode();
+            inode.has_xattrs() || answer.is_none_or(|attr| *attr != attr_of(inode, guard))
+        })
+    };
+    let mut outdated = Vec::new();
+    for names in names.chunks(BATCH) {
+        let batch: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+        let mut answers = vec![None; batch.len()];
+        let whole = sb.whole_directories.then(|| namespace.names.lock(&[sb.inode_key(inode.ino)]));
+        let result = backing.lookup(inode.ino, &batch, &mut |place, answer| {
+            if let Some(known) = answers.get_mut(place) {
+                *known = answer.ok().flatten();
+            }
+        });
+        drop(whole);
+        match result {
+            // The directory itself was removed.
+            Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
+            Err(error) => return Err(error),
+        }
+        let guard = pin();
+        let changed = names.iter().zip(&answers).filter(|(name, answer)| is_outdated(name, answer.as_ref(), &guard));
+        outdated.extend(changed.map(|(name, _)| name.clone()));
+    }
+    Ok(outdated)
+}
+
 /// Requests a cached name again. If it is bound to another inode now, it is dropped from the cache.
 /// Returns the dentry if its inode has changed.
 fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
@@ -52,7 +92,7 @@ fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Re
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
     let _lock = namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
-    let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
+    let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup_one(inode.ino, name) {
         // The directory itself was removed.
         Err(Error::NoEntry | Error::Stale) => None,
         answer => answer?,
@@ -86,7 +126,7 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
         let mut counted = None;
         for _ in 0..REFRESHES_MAX {
             let before = directory.map(Directory::subdirs);
-            backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
+            answer = backing.getattr_one(inode.ino);
             // In this order: a change that has ended was counted, and a running one may be in the
             // answer.
             if !is_changing() && directory.map(Directory::subdirs) == before {
@@ -154,7 +194,7 @@ pub(crate) fn move_directory(
         None => key,
     };
     let _names = namespace.names.lock(&[key, old_key]);
-    let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
+    let leads_here = |dir, name: &[u8]| match backing.lookup_one(dir, name) {
         Err(Error::NoEntry | Error::Stale) => Ok::<_, Error>(false),
         answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),
     };

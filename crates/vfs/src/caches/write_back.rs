@@ -3,7 +3,8 @@
 use pando_sync::{NameGuard, pin};
 
 use crate::{
-    AttrMask, Backing, Error, NodeAttr, Result,
+    AttrMask, Backing, Change, Error, NodeAttr, Result,
+    caches::commit::commit,
     objects::{inode::Inode, stat::attr_of},
 };
 
@@ -22,7 +23,7 @@ pub(crate) fn store_first<'i>(
     let mut unstored = Unstored::take(inode, which);
     let mut attr = attr_of(inode, &pin());
     let changed = change(&mut attr)?;
-    backing.setattr(inode.ino, &attr, changed)?;
+    commit(sb, backing, &Change::SetAttr { ino: inode.ino, attr: &attr, meant: changed })?;
     unstored.what.remove(changed);
     Ok(order)
 }
@@ -66,9 +67,10 @@ pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
         return Ok(());
     }
     let attr = attr_of(inode, &pin());
-    match backing.setattr(inode.ino, &attr, unstored.what) {
+    let change = Change::SetAttr { ino: inode.ino, attr: &attr, meant: unstored.what };
+    match commit(&inode.shard.sb, backing, &change) {
         // Others have removed the inode.
-        Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
+        Ok(_) | Err(Error::NoEntry | Error::Stale) => {}
         Err(error) => return Err(error),
     }
     unstored.what = AttrMask::empty();

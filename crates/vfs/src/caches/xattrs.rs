@@ -9,7 +9,8 @@ use std::sync::{
 use pando_sync::{Counted, Guard, pin};
 
 use crate::{
-    Backing, Error, Result,
+    Backing, Change, Error, Result,
+    caches::commit::commit,
     objects::{
         inode::Inode,
         xattr_map::{CAPABILITIES, XattrMap, Xattrs, cost_of},
@@ -137,11 +138,17 @@ impl Inode {
         if !xattrs.get(&pin()).is_some_and(|map| map.contains_key(CAPABILITIES)) {
             return Ok(());
         }
-        xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| backing.set_xattr(self.ino, CAPABILITIES, None)) {
+        xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| self.store_xattr(backing, CAPABILITIES, None)) {
             // Others have removed it already.
             None | Some(Err(Error::NoData)) => Ok(()),
             Some(told) => told,
         })
+    }
+
+    /// Sets an extended attribute in the backing, or removes it. The caller holds the lock of the
+    /// attributes.
+    pub(crate) fn store_xattr(&self, backing: &dyn Backing, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        commit(&self.shard.sb, backing, &Change::SetXattr { ino: self.ino, name, value }).map(drop)
     }
 
     /// As [`Inode::drop_capabilities`], in memory only. No effect with a backing. The caller may

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
-    Backing, Charge, DentryRef, Driver, Result, Timestamp,
+    Backing, Charge, DentryRef, Driver, Feed, Result, Timestamp,
     caches::binding::directory_body,
     handles::{
         options::VfsOptions,
@@ -127,9 +127,13 @@ pub(crate) struct RootAttributes {
 pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root: RootAttributes) -> Result<DentryRef> {
     // Before the superblock is made: it and its shards refer to each other, so after an error or a
     // panic it would never be freed.
-    let stored = driver.backing().map(Backing::root).transpose()?;
+    let connect = |backing: &dyn Backing| {
+        let feed = Feed::new();
+        backing.connect(feed.clone()).map(|attr| (feed, attr))
+    };
+    let (feed, stored) = driver.backing().map(connect).transpose()?.unzip();
     driver.charge(Charge::Inode)?;
-    let sb = SuperBlock::new(driver, namespace);
+    let sb = SuperBlock::new(driver, namespace, feed);
     let shard = sb.shard(&pin())?;
     if let Some(attr) = stored {
         let body = directory_body(&sb, attr.ino, attr.nlink);

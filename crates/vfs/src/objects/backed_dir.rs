@@ -24,8 +24,8 @@ pub(crate) struct BackedDir {
     /// How often a cached name was dropped from the cache without a change in the backing.
     /// Monotonic. Incremented under the name lock.
     dropped: AtomicU64,
-    /// The backing's change count at which the cached names were last valid. Atomic: a single
-    /// independent value.
+    /// The count of reports at which the cached names were last valid. Atomic: a single independent
+    /// value.
     pub checked: AtomicU64,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.

@@ -19,7 +19,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Backing, Driver, Error, Result,
+    Backing, Driver, Error, Feed, Result,
     objects::{
         dentry::Dentry,
         tables::{CachedLinks, InodeCache, Nodes},
@@ -149,10 +149,12 @@ pub(crate) struct SuperBlock {
     keys: (u64, u64),
     /// Each directory has one lock for all its names. Immutable.
     pub whole_directories: bool,
+    /// The changes by others that the backing reports. None in memory. Immutable.
+    pub feed: Option<Feed>,
 }
 
 impl SuperBlock {
-    pub(crate) fn new(driver: Box<dyn Driver>, namespace: Arc<Namespace>) -> Arc<Self> {
+    pub(crate) fn new(driver: Box<dyn Driver>, namespace: Arc<Namespace>, feed: Option<Feed>) -> Arc<Self> {
         let keys = namespace.hash_key.unwrap_or_else(random_keys);
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
         let whole_directories = !is_parallel || namespace.directory_locks == DirectoryLocks::PerDirectory;
@@ -171,6 +173,7 @@ impl SuperBlock {
             shards: AtomicCounted::new(None),
             keys,
             whole_directories,
+            feed,
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb
@@ -340,7 +343,8 @@ mod tests {
 
     #[test]
     fn inode_numbers_are_unique_and_root_is_first() {
-        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new(DirectoryLocks::default(), None)));
+        let namespace = Namespace::new(DirectoryLocks::default(), None);
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(namespace), None);
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);
         let mut seen: Vec<u64> = std::thread::scope(|scope| {

@@ -22,7 +22,7 @@ use crate::{
     objects::superblock::Namespace,
     operations::{
         locks::Locks,
-        remote::change::{self, Change, Never},
+        remote::change::{self, Never, PreparedChange},
         step::{Commit, Step, Stop},
     },
 };
@@ -53,7 +53,7 @@ pub(crate) fn block_moves(namespace: &Namespace, moved: u32) -> Option<SeqGuard<
 /// Runs attempts until one has made its change. A change of a tree in memory is made by the attempt
 /// itself. For a backed tree the attempt only yields the change, which is then committed to the
 /// backing.
-pub(crate) fn change<T, C: Change>(
+pub(crate) fn change<T, C: PreparedChange>(
     namespace: &Namespace,
     mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<Commit<T, Box<C>>>,
 ) -> Result<Commit<T, C::Done>> {
@@ -111,7 +111,7 @@ pub(crate) fn change<T, C: Change>(
 
 /// Commits a change to the backing, publishes it, and releases the locks.
 #[inline(never)]
-fn carry_out<C: Change>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C::Done> {
+fn carry_out<C: PreparedChange>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C::Done> {
     let sb = change.sb().clone();
     let step = change::carry_out(&*change, locks);
     drop(change);

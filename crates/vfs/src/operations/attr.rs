@@ -6,6 +6,7 @@ use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
     At, AttrMask, Context, Credentials, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    caches::ask::revalidate,
     objects::{
         dentry::Dentry,
         inode::Inode,
@@ -41,9 +42,14 @@ impl Vfs {
     }
 
     /// All attributes of the inode of a dentry (fstat).
-    #[must_use]
-    pub fn getattr(&self, dentry: &DentryRef) -> Stat {
-        self.traced_always(TraceOp::Stat, dentry, || dentry.stat())
+    ///
+    /// # Errors
+    /// Those of a backing that is asked because others have changed the inode.
+    pub fn getattr(&self, dentry: &DentryRef) -> Result<Stat> {
+        self.traced_itself(TraceOp::Stat, dentry, || {
+            revalidate(&dentry.0)?;
+            Ok(dentry.stat())
+        })
     }
 
     /// Whether the caller may do `want` with the file at a path (faccessat).
@@ -185,8 +191,9 @@ impl Vfs {
 }
 
 impl DentryRef {
-    /// All attributes of its inode. Like [`Vfs::getattr`], but without a trace event: for a caller
-    /// that returns attributes beside its own answer.
+    /// All attributes of its inode, as far as the tree knows them. Unlike [`Vfs::getattr`], it asks
+    /// no backing, and makes no trace event: for a caller that returns attributes beside its own
+    /// answer.
     #[must_use]
     pub fn stat(&self) -> Stat {
         stat_of(self.0.inode(), &pin())

@@ -82,7 +82,9 @@ fn walk_from_start<'g>(
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    Ok(Walker::new(namespace, context, start, prefix, guard).run(start, path, goal)?.dir)
+    let end = Walker::new(namespace, context, start, prefix, guard).run(start, path, goal)?.dir;
+    remote::lookup::expect_fresh(end)?;
+    Ok(end)
 }
 
 /// The part of a path that the path-prefix cache may hold. None if the path begins at a directory

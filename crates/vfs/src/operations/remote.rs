@@ -3,7 +3,8 @@
 //! Such a change has three steps:
 //! 1. *Prepare*: an attempt under a guard, as for a tree in memory. It walks, checks, and locks the
 //!    names. If the cache lacks a binding, the attempt ends with a question to the backing
-//!    ([`lookup`]). It yields a [`Change`](change::Change), which holds its directories.
+//!    ([`lookup`]). It yields a [`PreparedChange`](change::PreparedChange), which holds its
+//!    directories.
 //! 2. *Commit*: the change is sent to the backing. No guard is held, since the backing may take
 //!    long. The locks are held.
 //! 3. *Publish*: the cache takes over the committed change. Nothing is checked again, since the

@@ -227,7 +227,7 @@ impl Vfs {
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.load_xattrs(backing)?.change(|map| {
             edit(map)?;
-            backing.set_xattr(inode.ino, name, value)
+            inode.store_xattr(backing, name, value)
         })?;
         inode.touch(Timestamp::now().0);
         Ok(())

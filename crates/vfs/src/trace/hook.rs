@@ -281,17 +281,6 @@ impl Vfs {
     ) -> Result<T> {
         observe(self.namespace(), op, || (Place::Itself(dentry), None), run)
     }
-
-    /// Runs an operation on a dentry that cannot fail.
-    #[inline]
-    pub(crate) fn traced_always<T>(&self, op: TraceOp, dentry: &DentryRef, run: impl FnOnce() -> T) -> T {
-        let span = self.namespace().tracing.begin(op);
-        let result = run();
-        if let Some(span) = span {
-            span.end(self.namespace(), Place::Itself(dentry), None, None);
-        }
-        result
-    }
 }
 
 impl File {

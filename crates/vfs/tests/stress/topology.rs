@@ -26,7 +26,7 @@ fn check_tree(tree: &Tree) -> HashSet<u64> {
     while let Some((dir, path, parent)) = todo.pop() {
         let list = tree.list(At::Dir(&dir), ".");
         let subdirs = list.iter().filter(|entry| entry.2 == FileKind::Directory).count();
-        let stat = tree.vfs.getattr(&dir);
+        let stat = tree.vfs.getattr(&dir).expect("in memory");
         assert_eq!((stat.nlink as usize, stat.size as usize), (2 + subdirs, 20 * (2 + list.len())), "{path}");
         let up = tree.vfs.stat(&tree.context, At::Dir(&dir), "..", FOLLOW).map(|stat| stat.ino);
         assert_eq!(up, Ok(parent), "`..` of {path}");

@@ -17,7 +17,7 @@ use crate::{
 
 /// A change that is permitted and whose names are locked. It holds its directories, wherever their
 /// paths may lead by now.
-pub(crate) trait Change {
+pub(crate) trait PreparedChange {
     /// The acknowledgement of the backing.
     type Ack: Copy;
     /// The result of the operation.
@@ -47,7 +47,7 @@ pub(crate) trait Change {
 }
 
 /// Commits a change, and publishes it. The caller holds the locks and no guard.
-pub(crate) fn carry_out<C: Change>(change: &C, locks: &mut Locks<'_>) -> Step<C::Done> {
+pub(crate) fn carry_out<C: PreparedChange>(change: &C, locks: &mut Locks<'_>) -> Step<C::Done> {
     let backing = change.sb().ask_backing().ok_or(Error::NotSupported)?;
     let ack = change.commit(backing).inspect_err(|error| change.refused(*error, &pin()))?;
     loop {
@@ -137,7 +137,7 @@ impl Drop for ChangingName {
 /// No change at all, for operations that never concern a backing.
 pub(crate) enum Never {}
 
-impl Change for Never {
+impl PreparedChange for Never {
     type Ack = ();
     type Done = std::convert::Infallible;
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
-    Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
-    caches::binding::{adopt, directory_body},
+    Ack, Backing, Change, Charge, Context, Error, NodeAttr, Result, Timestamp,
+    caches::{
+        binding::{adopt, directory_body},
+        commit::commit,
+    },
     objects::{
         dentry::{Dentry, Dirent},
         inode::Inode,
@@ -17,7 +20,7 @@ use crate::{
         locks::Locks,
         make::{ChargeGuard, Make, bind, may_make, new_perm},
         parent::Parent,
-        remote::change::{Change, ChangingName},
+        remote::change::{ChangingName, PreparedChange},
         remote::lookup::expect_free,
         step::Step,
     },
@@ -85,7 +88,7 @@ impl Create<'_> {
     }
 }
 
-impl Change for Create<'_> {
+impl PreparedChange for Create<'_> {
     type Ack = u64;
     type Done = Counted<Dentry>;
 
@@ -96,7 +99,10 @@ impl Change for Create<'_> {
     fn commit(&self, backing: &dyn Backing) -> Result<u64> {
         // Charged before the commit: what the backing has committed must not be refused afterwards.
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
-        let ino = backing.create(self.place.parent().ino, &self.place.name, &self.attr())?;
+        let (dir, name) = (self.place.parent().ino, &*self.place.name);
+        let Ack::Made(ino) = commit(self.sb(), backing, &Change::Create { dir, name, attr: &self.attr() })? else {
+            return Err(Error::Io);
+        };
         charge.keep();
         Ok(ino)
     }

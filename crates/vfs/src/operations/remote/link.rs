@@ -5,13 +5,14 @@ use std::sync::Arc;
 use pando_sync::{Counted, Guard};
 
 use crate::{
-    Backing, Context, DentryRef, Error, Result,
+    Backing, Change, Context, DentryRef, Error, Result,
+    caches::commit::commit,
     objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
     operations::{
         locks::Locks,
         make::{bind_link, may_link, may_link_there},
         parent::Parent,
-        remote::change::{Change, ChangingName},
+        remote::change::{ChangingName, PreparedChange},
         remote::lookup::expect_free,
         step::Step,
     },
@@ -44,7 +45,7 @@ pub(crate) fn prepare(
     Ok(Box::new(Link { place: ChangingName::new(&place, name)?, old: old.0.clone() }))
 }
 
-impl Change for Link {
+impl PreparedChange for Link {
     type Ack = ();
     type Done = Counted<Dentry>;
 
@@ -53,7 +54,8 @@ impl Change for Link {
     }
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
-        backing.link(self.old.inode().ino, self.place.parent().ino, &self.place.name)
+        let (dir, name) = (self.place.parent().ino, &*self.place.name);
+        commit(self.sb(), backing, &Change::Link { ino: self.old.inode().ino, dir, name }).map(drop)
     }
 
     fn refused(&self, error: Error, guard: &Guard) {

@@ -1,12 +1,10 @@
 //! Look-ups in a backed tree. If the cache does not know a name, the backing is asked.
 
-use std::sync::atomic::Ordering;
-
 use pando_sync::{Guard, Node, Shared};
 
 use crate::{
     Error,
-    caches::ask::Ask,
+    caches::ask::{Ask, unseen_reports},
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -29,7 +27,7 @@ pub(crate) fn cached_or_ask<'g>(
     find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Dirent>>>,
 ) -> Step<Option<Shown<'g>>> {
     let directory = dir.to_ref().directory()?;
-    check_fresh(dir, directory)?;
+    expect_fresh(dir)?;
     let bound =
         find(directory, hash, name, guard).and_then(|dirent| Some((dirent, dirent.to_ref().value.load(guard)?)));
     if bound.is_none() && !directory.is_known_negative(hash, name, guard) {
@@ -38,16 +36,14 @@ pub(crate) fn cached_or_ask<'g>(
     Ok(bound)
 }
 
-/// Checks that the cached entries of a directory are up to date. If others have changed the
-/// directory, the attempt ends with a question to the backing (analogous to `d_revalidate`).
-fn check_fresh(dir: Shared<'_, Dentry>, directory: &Directory) -> Step<()> {
-    let inode = dir.to_ref().inode();
-    let (Some(backed), Some(backing)) = (&directory.backed, inode.shard.sb.driver.backing()) else { return Ok(()) };
-    let now = backing.change_count(inode.ino);
-    if backed.checked.load(Ordering::Acquire) == now {
-        return Ok(());
+/// Checks that what is cached of a directory is up to date. If others have changed it, the attempt
+/// ends with a question to the backing (analogous to `d_revalidate`). A walk checks each directory
+/// that it passes, and the one in which it ends.
+pub(crate) fn expect_fresh(dir: Shared<'_, Dentry>) -> Step<()> {
+    match unseen_reports(dir.to_ref()) {
+        None => Ok(()),
+        Some(count) => Err(Stop::Ask(Box::new(Ask::Changes(dir.get().ok_or(Stop::Again)?, count)))),
     }
-    Err(Stop::Ask(Box::new(Ask::Changes(dir.get().ok_or(Stop::Again)?, now))))
 }
 
 /// The hash of a name that is to be made, after a check that it is not bound.

@@ -1,8 +1,8 @@
 //! readdir of a backed tree, in the backing's order and with its cookies.
 
 use crate::{
-    DentryRef, Error, Result, Stat,
-    caches::load::{Version, fill},
+    DentryRef, Error, RecordMask, Result, Stat,
+    caches::load::{Found, Version, fill},
     objects::stat::stat_of,
     operations::{
         attempt::run_lockless,
@@ -22,7 +22,12 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
     let first = batch.entries.len();
     let sb = dir.0.sb();
     let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
-    backing.scan(inode.ino, cookie, &mut |entry| {
+    let mut attributes = Vec::new();
+    let wanted = if plus { RecordMask::ATTR } else { RecordMask::empty() };
+    backing.scan(inode.ino, cookie, wanted, &mut |entry| {
+        if plus {
+            attributes.push(entry.attr.cloned());
+        }
         batch.names.extend_from_slice(entry.name);
         batch.entries.push(Gathered {
             name_end: batch.names.len(),
@@ -39,12 +44,13 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
     }
     let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
     let mut found = Vec::with_capacity(batch.entries.len() - first);
-    for entry in &batch.entries[first..] {
-        found.push((&batch.names[name_start..entry.name_end], entry.ino));
+    for (entry, attr) in batch.entries[first..].iter().zip(attributes) {
+        found.push(Found { name: &batch.names[name_start..entry.name_end], ino: entry.ino, attr });
         name_start = entry.name_end;
     }
-    fill(&dir.0, &found, before)?;
-    for (entry, (name, _)) in batch.entries[first..].iter_mut().zip(found) {
+    let names: Vec<&[u8]> = found.iter().map(|found| found.name).collect();
+    fill(&dir.0, found, before)?;
+    for (entry, name) in batch.entries[first..].iter_mut().zip(names) {
         // An entry that disappeared meanwhile, or cannot be loaded, is returned without attributes.
         entry.plus = child(dir, name).ok().flatten();
     }

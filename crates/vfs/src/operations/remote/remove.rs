@@ -5,13 +5,14 @@ use std::sync::Arc;
 use pando_sync::{Guard, Shared};
 
 use crate::{
-    Backing, Context, Error, Result,
+    Backing, Change, Context, Error, Result,
+    caches::commit::commit,
     objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
     operations::{
         bound::{Bound, forget_name},
         locks::Locks,
         parent::Parent,
-        remote::change::{Change, ChangingName},
+        remote::change::{ChangingName, PreparedChange},
         step::{Step, Stop},
     },
 };
@@ -19,6 +20,7 @@ use crate::{
 /// A name that is to be removed.
 pub(crate) struct Remove {
     place: ChangingName,
+    ino: u64,
     is_dir: bool,
 }
 
@@ -45,10 +47,10 @@ pub(crate) fn prepare<'g>(
     }
     // A thread that shuts the tree down would remove the entry that is to be published.
     parent.shard.sb.expect_mounted()?;
-    Ok(Box::new(Remove { place: ChangingName::new(&place, name)?, is_dir }))
+    Ok(Box::new(Remove { place: ChangingName::new(&place, name)?, ino: bound.inode().ino, is_dir }))
 }
 
-impl Change for Remove {
+impl PreparedChange for Remove {
     type Ack = ();
     type Done = ();
 
@@ -57,7 +59,8 @@ impl Change for Remove {
     }
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
-        backing.remove(self.place.parent().ino, &self.place.name)
+        let (dir, name) = (self.place.parent().ino, &*self.place.name);
+        commit(self.sb(), backing, &Change::Remove { dir, name, ino: self.ino }).map(drop)
     }
 
     fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use pando_sync::Guard;
 
 use crate::{
-    Backing, Context, Error, Result,
+    Backing, Change, Context, Error, Result,
+    caches::commit::commit,
     objects::superblock::SuperBlock,
     operations::{
         bound::Bound,
         locks::Locks,
         moving::{Found, Move, Needs},
         parent::Parent,
-        remote::change::{Change, ChangingName},
+        remote::change::{ChangingName, PreparedChange},
         remote::remove::forget_cached,
         step::{Commit, Step},
     },
@@ -23,6 +24,7 @@ use crate::{
 pub(crate) struct Rename {
     old: ChangingName,
     new: ChangingName,
+    ino: u64,
     flags: RenameFlags,
 }
 
@@ -51,11 +53,12 @@ pub(crate) fn prepare<'g>(
     let Some(prepared) = Move::permitted(context, (old, new), found, flags, guard)? else {
         return Ok(Commit::Local(()));
     };
+    let ino = prepared.old.inode().ino;
     let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);
-    Ok(Commit::Remote(Box::new(Rename { old, new, flags })))
+    Ok(Commit::Remote(Box::new(Rename { old, new, ino, flags })))
 }
 
-impl Change for Rename {
+impl PreparedChange for Rename {
     type Ack = ();
     type Done = ();
 
@@ -65,7 +68,7 @@ impl Change for Rename {
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
         let (from, to) = ((self.old.parent().ino, &*self.old.name), (self.new.parent().ino, &*self.new.name));
-        backing.rename(from, to, self.flags)
+        commit(self.sb(), backing, &Change::Rename { from, to, flags: self.flags, ino: self.ino }).map(drop)
     }
 
     fn refused(&self, error: Error, guard: &Guard) {

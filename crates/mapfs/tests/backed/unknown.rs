@@ -1,0 +1,195 @@
+//! Changes whose outcome the store does not know, because a message was lost. The namespace asks
+//! for the state before it answers.
+
+use pando_mapfs::{Call, Fault, MapHandle, MapOptions, Message};
+use pando_vfs::{At, Context, Error, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk, XattrFlags};
+
+use crate::{
+    random::{carry_out, op},
+    support::{Rng, assert_same, evict_down_to, mounted, seed, seen, stored},
+};
+
+/// Operations in the random test.
+const OPERATIONS: usize = 3000;
+
+/// An operation that makes one change, and the call by which the namespace asks for its outcome.
+type Step = (&'static str, Call, fn(&Vfs, &Context) -> Result<()>);
+
+const CWD: At<'static> = At::Cwd;
+
+fn time(seconds: i64) -> SetTime {
+    SetTime::At(Timestamp::from_parts(seconds, 7))
+}
+
+/// One operation for each kind of change and of result, in an order in which each succeeds.
+const STEPS: [Step; 15] = [
+    ("mkdir", Call::Lookup, |vfs, root| vfs.mkdir(root, CWD, "/d", 0o755).map(drop)),
+    ("mkdir below", Call::Lookup, |vfs, root| vfs.mkdir(root, CWD, "/d/e", 0o750).map(drop)),
+    ("open", Call::Lookup, |vfs, root| {
+        vfs.open(root, CWD, "/f", OpenFlags::RDWR | OpenFlags::CREAT | OpenFlags::EXCL, 0o644).map(drop)
+    }),
+    ("symlink", Call::Lookup, |vfs, root| vfs.symlink(root, "/f", CWD, "/s").map(drop)),
+    ("link", Call::Lookup, |vfs, root| vfs.link(root, CWD, "/f", CWD, "/d/g", Walk::empty()).map(drop)),
+    ("chmod", Call::Getattr, |vfs, root| vfs.chmod(root, CWD, "/f", 0o600, Walk::empty())),
+    ("chown", Call::Getattr, |vfs, root| vfs.chown(root, CWD, "/f", Some(3), None, Walk::empty())),
+    ("utimens", Call::Getattr, |vfs, root| vfs.utimens(root, CWD, "/f", time(1), time(2), Walk::empty())),
+    ("setxattr", Call::Xattrs, |vfs, root| {
+        vfs.setxattr(root, CWD, "/f", "user.k", "v", XattrFlags::CREATE, Walk::empty())
+    }),
+    ("removexattr", Call::Xattrs, |vfs, root| vfs.removexattr(root, CWD, "/f", "user.k", Walk::empty())),
+    ("rename", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/s", CWD, "/t", RenameFlags::NOREPLACE)),
+    ("rename over", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/t", CWD, "/d/g", RenameFlags::empty())),
+    ("exchange", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/d/e", CWD, "/f", RenameFlags::EXCHANGE)),
+    ("unlink", Call::Lookup, |vfs, root| vfs.unlink(root, CWD, "/d/e")),
+    ("rmdir", Call::Lookup, |vfs, root| vfs.rmdir(root, CWD, "/f")),
+];
+
+/// Loses this message of each change from now on.
+fn lose(store: &MapHandle, message: Message) {
+    store.inject(Fault::Lost { message, call: None, one_in: 1, seed: 0 });
+}
+
+/// Seen to fail: an unknown outcome that counts as a refusal.
+#[test]
+fn change_whose_reply_is_lost_succeeds() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    for (what, _, step) in STEPS {
+        let (before, failed) = (stored(&store), store.calls_failed());
+        lose(&store, Message::Reply);
+        assert_eq!(step(&vfs, &root), Ok(()), "{what}");
+        store.clear_faults();
+        assert_eq!(store.calls_failed(), failed + 1, "{what}");
+        assert!(stored(&store) != before || what == "utimens", "{what}");
+        assert_same(&seen(&vfs, &root), &stored(&store), what);
+    }
+    evict_down_to(&vfs, &store, 1);
+}
+
+/// Seen to fail: an unknown outcome that counts as success.
+#[test]
+fn change_whose_request_is_lost_fails_and_changes_nothing() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    for (what, _, step) in STEPS {
+        let before = stored(&store);
+        lose(&store, Message::Request);
+        assert_eq!(step(&vfs, &root), Err(Error::Io), "{what}");
+        store.clear_faults();
+        assert_same(&stored(&store), &before, what);
+        assert_same(&seen(&vfs, &root), &before, what);
+        assert_eq!(step(&vfs, &root), Ok(()), "{what} the second time");
+    }
+    evict_down_to(&vfs, &store, 1);
+}
+
+/// While the store cannot say what has happened, the caller gets its error. After that the cache
+/// shows the state of the store, whichever message was lost.
+///
+/// Seen to fail: the cache keeps what it had.
+#[test]
+fn cache_asks_again_if_the_outcome_stays_unknown() {
+    for message in [Message::Request, Message::Reply] {
+        let (vfs, root, store) = mounted(MapOptions::default());
+        for (what, question, step) in STEPS {
+            let what = format!("{what}, {message:?} lost");
+            // With everything cached, the first call that fails is the question about the outcome.
+            assert_same(&seen(&vfs, &root), &stored(&store), &what);
+            for path in ["/d", "/d/e", "/d/g", "/f", "/s", "/t"] {
+                let stat = vfs.stat(&root, CWD, path, Walk::NOFOLLOW);
+                assert!(matches!(stat, Ok(_) | Err(Error::NoEntry)), "{path}: {stat:?}");
+            }
+            let failed = store.calls_failed();
+            lose(&store, message);
+            store.inject(Fault::Nth { call: Some(question), after: 0, error: Error::Quota });
+            assert_eq!(step(&vfs, &root), Err(Error::Quota), "{what}");
+            store.clear_faults();
+            assert_eq!(store.calls_failed(), failed + 2, "{what}");
+            assert_same(&seen(&vfs, &root), &stored(&store), &what);
+            if message == Message::Request {
+                assert_eq!(step(&vfs, &root), Ok(()), "{what}");
+            }
+        }
+        evict_down_to(&vfs, &store, 1);
+    }
+}
+
+/// A store that has lost the connection answers nothing. Neither does the cache then.
+#[test]
+fn nothing_is_answered_from_the_cache_while_an_outcome_is_unknown() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    vfs.mkdir(&root, CWD, "/d", 0o755).expect("made");
+    let cut_off = || store.inject(Fault::Random { call: None, one_in: 1, seed: 0, error: Error::Quota });
+    lose(&store, Message::Reply);
+    store.inject(Fault::Nth { call: Some(Call::Lookup), after: 0, error: Error::Quota });
+    assert_eq!(vfs.rmdir(&root, CWD, "/d"), Err(Error::Quota));
+    cut_off();
+    assert_eq!(vfs.stat(&root, CWD, "/d", Walk::empty()).err(), Some(Error::Quota));
+    store.clear_faults();
+    assert_eq!(vfs.stat(&root, CWD, "/d", Walk::empty()).err(), Some(Error::NoEntry));
+}
+
+/// Neither is a file that is open, nor a directory that is.
+///
+/// Seen to fail: the attributes of a dentry are never asked for again.
+#[test]
+fn open_file_is_asked_for_again_after_an_unknown_outcome() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let file = vfs.open(&root, CWD, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
+    let dir = vfs.mkdir(&root, CWD, "/d", 0o755).expect("made");
+    for (path, dentry) in [("/f", file.dentry()), ("/d", &dir)] {
+        assert!(vfs.stat(&root, CWD, path, Walk::empty()).is_ok(), "what is cached is up to date");
+        lose(&store, Message::Reply);
+        store.inject(Fault::Nth { call: Some(Call::Getattr), after: 0, error: Error::Quota });
+        assert_eq!(vfs.chmod(&root, CWD, path, 0o700, Walk::empty()), Err(Error::Quota), "{path}");
+        store.inject(Fault::Nth { call: Some(Call::Lookup), after: 0, error: Error::NoSpace });
+        assert_eq!(vfs.getattr(dentry).map(|stat| stat.mode), Err(Error::NoSpace), "{path}");
+        store.clear_faults();
+        assert_eq!(vfs.getattr(dentry).map(|stat| stat.mode), Ok(0o700), "{path}");
+    }
+}
+
+/// Others have made the name first, with the same owner and mode. The namespace must not take that
+/// inode for its own.
+#[test]
+fn inode_of_another_user_is_not_taken_for_the_one_to_be_made() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    assert_eq!(vfs.stat(&root, CWD, "/d", Walk::empty()).err(), Some(Error::NoEntry));
+    let create = store.park(Call::Create);
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| vfs.mkdir(&root, CWD, "/d", 0o755).map(drop));
+        create.reached();
+        store.create(MapHandle::ROOT, "d", pando_vfs::FileKind::Directory, 0o755).expect("made by others");
+        lose(&store, Message::Reply);
+        drop(create);
+        assert_eq!(made.join().expect("no panic"), Err(Error::Io));
+    });
+    store.clear_faults();
+    assert_same(&seen(&vfs, &root), &stored(&store), "afterwards");
+    evict_down_to(&vfs, &store, 1);
+}
+
+#[test]
+fn cache_and_store_agree_whatever_is_lost() {
+    let mut rng = Rng(seed());
+    let (vfs, root, store) = mounted(MapOptions::default());
+    for _ in 0..OPERATIONS {
+        let op = op(&mut rng);
+        let message = if rng.below(2) == 0 { Message::Request } else { Message::Reply };
+        store.inject(Fault::Lost { message, call: None, one_in: 2, seed: rng.next() });
+        if rng.below(3) == 0 {
+            store.inject(Fault::Nth { call: None, after: rng.below(5), error: Error::Quota });
+        }
+        if rng.below(4) == 0 {
+            let evicted = vfs.evict(1 + rng.below(30) as usize);
+            assert!(matches!(evicted, Ok(_) | Err(Error::Quota | Error::Io)), "{evicted:?}");
+        }
+        let before = stored(&store);
+        let result = carry_out(&vfs, &root, &op);
+        store.clear_faults();
+        if result == Err(Error::Io) {
+            assert_same(&stored(&store), &before, &format!("{op:?} has failed"));
+        }
+        assert_same(&seen(&vfs, &root), &stored(&store), &format!("after {op:?}: {result:?}"));
+    }
+    assert!(store.calls_failed() > 200, "only {} failures", store.calls_failed());
+    evict_down_to(&vfs, &store, 1);
+}

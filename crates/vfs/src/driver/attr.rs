@@ -1,0 +1,93 @@
+//! The attributes of an inode, as a backing stores them.
+
+use bitflags::bitflags;
+
+use crate::types::{FileKind, Timestamp};
+
+/// The attributes of an inode in a backing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeAttr {
+    /// The inode number in the backing. The backing does not reuse it before
+    /// [`Backing::forget`](crate::Backing::forget).
+    pub ino: u64,
+    /// The kind of file.
+    pub kind: FileKind,
+    /// The permission bits (07777).
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The number of hard links.
+    pub nlink: u32,
+    /// The size in bytes.
+    pub size: u64,
+    /// The device of a device node; otherwise 0.
+    pub rdev: u32,
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the contents.
+    pub mtime: Timestamp,
+    /// The last change of the contents or the attributes.
+    pub ctime: Timestamp,
+    /// The creation.
+    pub btime: Timestamp,
+    /// The target of a symbolic link; empty for other files.
+    pub target: Box<[u8]>,
+}
+
+impl NodeAttr {
+    /// The attributes of an empty inode with one name (a directory: two), owned by root, whose
+    /// times are all `now`. The fields are public.
+    #[must_use]
+    pub fn new(ino: u64, kind: FileKind, mode: u32, now: Timestamp) -> Self {
+        Self {
+            ino,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            size: 0,
+            rdev: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target: Box::default(),
+        }
+    }
+
+    /// Replaces the attributes in `meant` by those of `from`.
+    pub fn assign(&mut self, from: &Self, meant: AttrMask) {
+        fn set<T: Copy>(to: &mut T, from: T, meant: bool) {
+            *to = if meant { from } else { *to };
+        }
+        set(&mut self.mode, from.mode, meant.contains(AttrMask::MODE));
+        set(&mut self.uid, from.uid, meant.contains(AttrMask::UID));
+        set(&mut self.gid, from.gid, meant.contains(AttrMask::GID));
+        set(&mut self.atime, from.atime, meant.contains(AttrMask::ATIME));
+        set(&mut self.mtime, from.mtime, meant.contains(AttrMask::MTIME));
+        set(&mut self.ctime, from.ctime, meant.contains(AttrMask::CTIME));
+    }
+}
+
+bitflags! {
+    /// A set of attributes of a [`NodeAttr`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct AttrMask: u8 {
+        /// [`NodeAttr::mode`].
+        const MODE = 1;
+        /// [`NodeAttr::uid`].
+        const UID = 2;
+        /// [`NodeAttr::gid`].
+        const GID = 4;
+        /// [`NodeAttr::atime`].
+        const ATIME = 8;
+        /// [`NodeAttr::mtime`].
+        const MTIME = 16;
+        /// [`NodeAttr::ctime`].
+        const CTIME = 32;
+    }
+}

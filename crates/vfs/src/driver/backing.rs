@@ -1,0 +1,147 @@
+//! A tree that is stored elsewhere, and its calls.
+
+use bitflags::bitflags;
+
+use crate::{
+    Error, Result,
+    driver::{
+        attr::NodeAttr,
+        change::{Ack, Change, CommitError},
+        feed::Feed,
+    },
+    types::FileKind,
+};
+
+/// A tree that is stored elsewhere. All calls may wait, except for [`Backing::forget`].
+///
+/// The namespace checks a change against its cache first: it creates a name only where it knows
+/// none, and only one thread at a time removes a name. The backing still decides, since others may
+/// change the tree, too. The caller gets the backing's result.
+pub trait Backing: Send + Sync {
+    /// Whether calls that name one directory may run at the same time: lookup, scan, and changes of
+    /// names. If not, the namespace has a lock for each directory, and makes these calls under it.
+    /// The lock of a directory also excludes its own removal.
+    fn parallel_directory_operations(&self) -> bool {
+        true
+    }
+
+    /// A tree is made on this store. Returns the attributes of the root directory. The backing
+    /// reports changes by others to `feed`, also those that it has noticed since this call began. A
+    /// store without other users drops it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn connect(&self, feed: Feed) -> Result<NodeAttr>;
+
+    /// Looks up names of a directory, in the order that is best for the store. `each` gets an index
+    /// into `names` and the answer for that name. None if it does not exist; the cache then keeps a
+    /// negative dentry. The cache keeps nothing of a name whose answer is an error, or that gets no
+    /// answer.
+    ///
+    /// # Errors
+    /// Only those of the call as a whole, such as ENOENT if the directory is gone.
+    fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()>;
+
+    /// Reads the attributes of inodes, in the order that is best for the store. `each` gets an
+    /// index into `inos` and the answer for that inode.
+    ///
+    /// # Errors
+    /// Only those of the call as a whole.
+    fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()>;
+
+    /// Makes a change, as a whole or not at all.
+    ///
+    /// # Errors
+    /// Those that [`Change`] names, and those of the store. A change during which the backing
+    /// panics has not been made.
+    fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError>;
+
+    /// The namespace does not use this inode any more. If it has no names, the store may free it.
+    /// Mostly called with only the lock of the inode held. The thread that drops the
+    /// [`Driver`](crate::Driver) calls it, too, and may hold any lock. So the call must not wait
+    /// for a lock.
+    fn forget(&self, ino: u64);
+
+    /// Calls `each` for the entries of a directory after `cookie` (0 is the start) until it returns
+    /// false. The backing chooses the cookies, from 3 on. A cookie never becomes invalid.
+    ///
+    /// `wanted` says what each record should have besides the name. The backing adds it where that
+    /// costs it nothing: where attributes are stored next to the names, for example. Attributes
+    /// that it leaves out are read by [`Backing::getattr`], if the cache does not have them.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()>;
+
+    /// All extended attributes of an inode.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>>;
+}
+
+/// The name and the value of an extended attribute.
+pub type Xattr = (Box<[u8]>, Box<[u8]>);
+
+bitflags! {
+    /// What a [`Record`] may have besides the name.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct RecordMask: u8 {
+        /// [`Record::attr`].
+        const ATTR = 1;
+    }
+}
+
+/// A directory entry of [`Backing::scan`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Record<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode number in the backing.
+    pub ino: u64,
+    /// The kind of file.
+    pub kind: FileKind,
+    /// The position after this entry, where a later scan continues.
+    pub cookie: u64,
+    /// The attributes, if the backing adds them. They are at least as new as the start of the scan.
+    pub attr: Option<&'a NodeAttr>,
+}
+
+impl<'a> Record<'a> {
+    /// An entry with these values, without attributes.
+    #[must_use]
+    pub const fn new(name: &'a [u8], ino: u64, kind: FileKind, cookie: u64) -> Self {
+        Self { name, ino, kind, cookie, attr: None }
+    }
+
+    /// Adds the attributes.
+    #[must_use]
+    pub const fn attr(mut self, attr: &'a NodeAttr) -> Self {
+        self.attr = Some(attr);
+        self
+    }
+}
+
+/// Calls for one name or inode: batches of one.
+impl dyn Backing + '_ {
+    /// Looks up one name ([`Backing::lookup`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn lookup_one(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
+        let mut answer = Err(Error::Io);
+        self.lookup(dir, &[name], &mut |_, found| answer = found)?;
+        answer
+    }
+
+    /// Reads the attributes of one inode ([`Backing::getattr`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn getattr_one(&self, ino: u64) -> Result<NodeAttr> {
+        let mut answer = Err(Error::Io);
+        self.getattr(&[ino], &mut |_, attr| answer = attr)?;
+        answer
+    }
+}

@@ -1,0 +1,114 @@
+//! A change of a tree that is stored elsewhere, as data.
+
+use crate::{
+    Error,
+    driver::attr::{AttrMask, NodeAttr},
+    types::RenameFlags,
+};
+
+/// A change that [`Backing::commit`](super::Backing::commit) makes, as a whole or not at all.
+///
+/// Inodes are given by their numbers in the backing. A removal and a rename have a name, and the
+/// inode that the namespace knows by it. If others have bound the name to another inode since, the
+/// name decides.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Change<'a> {
+    /// Makes an inode and its first name. `attr` is complete except for the inode number, which the
+    /// backing chooses and returns ([`Ack::Made`]).
+    ///
+    /// EEXIST if another user of the store has made the name first.
+    Create {
+        /// The directory of the name.
+        dir: u64,
+        /// The name.
+        name: &'a [u8],
+        /// The attributes of the inode.
+        attr: &'a NodeAttr,
+    },
+    /// Makes a hard link to an inode.
+    ///
+    /// EEXIST, ENOENT.
+    Link {
+        /// The inode.
+        ino: u64,
+        /// The directory of the new name.
+        dir: u64,
+        /// The new name.
+        name: &'a [u8],
+    },
+    /// Removes a name. A directory must be empty. An inode without names is kept until
+    /// [`Backing::forget`](super::Backing::forget).
+    ///
+    /// ENOTEMPTY, ENOENT.
+    Remove {
+        /// The directory of the name.
+        dir: u64,
+        /// The name.
+        name: &'a [u8],
+        /// The inode that the namespace knows by this name.
+        ino: u64,
+    },
+    /// Renames a name, and replaces the target if it exists. EXCHANGE exchanges the two names. With
+    /// NOREPLACE an existing target is EEXIST, also if the namespace did not know of it.
+    ///
+    /// EEXIST, ENOTEMPTY, ENOENT.
+    Rename {
+        /// The directory and the old name.
+        from: (u64, &'a [u8]),
+        /// The directory and the new name.
+        to: (u64, &'a [u8]),
+        /// EXCHANGE or NOREPLACE.
+        flags: RenameFlags,
+        /// The inode that the namespace knows by the old name.
+        ino: u64,
+    },
+    /// Stores the attributes of an inode that are in `meant`. The others must stay: another user of
+    /// the store may have changed them.
+    SetAttr {
+        /// The inode.
+        ino: u64,
+        /// All attributes that the namespace knows.
+        attr: &'a NodeAttr,
+        /// The attributes to be stored.
+        meant: AttrMask,
+    },
+    /// Sets an extended attribute, or removes it if `value` is none (ENODATA if there is none).
+    SetXattr {
+        /// The inode.
+        ino: u64,
+        /// The name of the attribute, with its class.
+        name: &'a [u8],
+        /// The new value.
+        value: Option<&'a [u8]>,
+    },
+}
+
+/// The acknowledgement of a [`Change`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ack {
+    /// The change was made.
+    Done,
+    /// [`Change::Create`] was made. The number of the new inode.
+    Made(u64),
+}
+
+/// Why a [`Change`] was not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitError {
+    /// The change was not made, and will not be made.
+    Refused(Error),
+    /// The change was made, or it will never be made, and the backing does not know which: a
+    /// connection broke, for example. Calls that follow see one or the other.
+    ///
+    /// The namespace asks for the state before it answers any caller. If the change is in effect,
+    /// the operation has succeeded. Otherwise it has failed with EIO. The inode of a
+    /// [`Change::Create`] is recognized by kind, owner, mode and btime.
+    Unknown,
+}
+
+impl From<Error> for CommitError {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}

@@ -1,0 +1,117 @@
+//! The bytes of files.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use crate::{Result, types::layout::Layout};
+
+/// The bytes of one file.
+///
+/// Calls are made with the inode's data lock held: shared for `&self`, exclusive for `&mut self`.
+/// The namespace has checked offsets and sizes: none is beyond `i64::MAX`.
+///
+/// The drop frees the space of a memory driver. The thread that drops the last reference to the
+/// inode drops the data, perhaps under a reclamation guard and with names locked, so the drop must
+/// not wait.
+pub trait FileData: Send + Sync {
+    /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes. Holes read as zeros.
+    /// The result is shorter only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize>;
+
+    /// Writes at `offset`, and returns the number of bytes that were written.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSpace`] if no byte could be written.
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize>;
+
+    /// As [`FileData::read_at`], into one buffer after the other. A driver whose calls are round
+    /// trips implements it as one.
+    ///
+    /// # Errors
+    /// Those of the store, if no byte was read.
+    fn readv_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64, size: u64) -> Result<usize> {
+        let mut count = 0;
+        for buffer in buffers {
+            let offset = offset + count as u64;
+            if offset >= size {
+                break;
+            }
+            match self.read_at(buffer, offset, size) {
+                Ok(part) => count += part,
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`FileData::write_at`], from one buffer after the other. A driver whose calls are round
+    /// trips implements it as one.
+    ///
+    /// # Errors
+    /// As [`FileData::write_at`].
+    fn writev_at(&mut self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        let mut count = 0;
+        for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
+            match self.write_at(buffer, offset + count as u64) {
+                Ok(part) => {
+                    count += part;
+                    if part < buffer.len() {
+                        break;
+                    }
+                }
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Changes the size. Data beyond the new size is freed, and reads as zeros if the file grows
+    /// again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()>;
+
+    /// Allocates space for the range, so that later writes to it do not fail with ENOSPC.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSpace`]. A part that was allocated before the error stays allocated.
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes a hole. The range reads as zeros, and the pages that lie in it completely are freed.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()>;
+
+    /// The first offset at or after `offset` that has data, in a file of `size` bytes. None if only
+    /// a hole follows.
+    fn seek_data(&self, offset: u64, size: u64) -> Option<u64>;
+
+    /// The first offset at or after `offset` that is in a hole. The end of the file counts as a
+    /// hole.
+    fn seek_hole(&self, offset: u64, size: u64) -> u64;
+
+    /// The ranges that have data, as of the last change, if the driver keeps a record of them.
+    ///
+    /// If it does, SEEK_DATA and SEEK_HOLE read that record, do not call the driver, and never
+    /// wait. Otherwise they call [`FileData::seek_data`] and [`FileData::seek_hole`]. They do not
+    /// wait for a thread that changes the file; meanwhile they treat it as a file without holes,
+    /// which POSIX allows.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
+
+    /// The occupied space in units of 512 bytes.
+    fn blocks(&self) -> u64;
+
+    /// Makes all writes durable.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn sync(&mut self) -> Result<()>;
+}
