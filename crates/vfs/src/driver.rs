@@ -8,16 +8,18 @@
 //!   The cache holds what was looked up lately. Every change is committed to the backing first, and
 //!   an unused inode can be evicted at any time.
 //!
-//! A call of a backing may wait, except for [`Backing::forget`]. The namespace makes it without a
-//! reclamation guard, and with these locks held, for which other threads wait:
+//! A call of a backing may wait, except for [`Backing::forget`]. The calling thread holds no
+//! reclamation guard. It may hold these locks, and other threads wait for them until the call
+//! returns:
 //!
 //! | call | locks |
 //! | --- | --- |
 //! | lookup | mostly none; sometimes the name, the inode, or the topology lock |
 //! | lookup, scan without parallel operations | the directory as well |
-//! | attributes that others have changed | the lock of the inode |
+//! | attributes that others have changed | the lock of the inode, and the data lock of a file |
+//! | extended attributes | the lock of the extended attributes |
 //! | contents | the data lock of the file |
-//! | change | the locks of the operation, as the crate page lists them |
+//! | change, and questions about its unknown outcome | those of the operation: see the crate page |
 //!
 //! So a call must not wait for another operation of the namespace.
 
@@ -47,8 +49,8 @@ use crate::{Result, types::StatFs};
 /// share its limits between several trees.
 ///
 /// A driver is dropped after its tree was unmounted and the last open file of it was closed. The
-/// thread that reclaims that file drops it, and may hold any lock then. So the drop must not wait
-/// for a lock, nor must the [`Backing::forget`] that may come before it.
+/// thread that frees that file also drops the driver. It may hold any lock of the namespace. So the
+/// drop must not wait, nor must the [`Backing::forget`] that may come before it.
 pub trait Driver: Send + Sync + 'static {
     /// The total and the free space and inodes.
     fn statfs(&self) -> StatFs;
@@ -56,7 +58,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Accounts for an object before it is made. Never waits.
     ///
     /// # Errors
-    /// [`crate::Error::NoSpace`] if the limit is reached at some instant of the call.
+    /// [`crate::Error::NoSpace`] if the limit was reached at some instant of the call. In a tree
+    /// with a [`Backing`], a look-up that needs the inode fails then.
     fn charge(&self, what: Charge) -> Result<()>;
 
     /// Takes back a [`Driver::charge`]: the object was freed, or not made after all. Never waits.
@@ -65,7 +68,7 @@ pub trait Driver: Send + Sync + 'static {
     /// The contents of a regular file. Called when they are first needed. Never waits.
     fn data(&self, ino: u64) -> Box<dyn FileData>;
 
-    /// Makes all writes durable.
+    /// Makes all changes and writes durable that were acknowledged before.
     ///
     /// # Errors
     /// Those of the store.

@@ -366,3 +366,74 @@ fn open_file_shows_changes_by_others() {
     store.remove(e.ino(), "g").expect("removed");
     assert_eq!(mode(), Ok(0o664), "removed, and still open");
 }
+
+/// Others undo a change while its acknowledgement is under way, and a walk meanwhile reads the
+/// directory again. What the change then publishes is out of date.
+///
+/// Seen to fail: the published name stays.
+#[test]
+fn change_that_others_undo_before_it_is_published_is_noticed() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
+    let stat = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(drop);
+    assert_eq!((stat("/d/f"), stat("/d/x")), (Err(Error::NoEntry), Err(Error::NoEntry)));
+    std::thread::scope(|scope| {
+        let reply = store.park_reply(Call::Create);
+        let making = scope.spawn(|| vfs.mkdir(&context, At::Cwd, "/d/f", 0o755).map(drop));
+        reply.reached();
+        store.remove(d, "f").expect("removed");
+        assert_eq!(stat("/d/x"), Err(Error::NoEntry));
+        drop(reply);
+        assert_eq!(making.join().expect("no panic"), Ok(()));
+    });
+    assert_eq!(stat("/d/f"), Err(Error::NoEntry), "removed by others");
+    assert_eq!(vfs.mkdir(&context, At::Cwd, "/d/f", 0o755).map(drop), Ok(()));
+    std::thread::scope(|scope| {
+        let reply = store.park_reply(Call::Remove);
+        let removing = scope.spawn(|| vfs.rmdir(&context, At::Cwd, "/d/f"));
+        reply.reached();
+        store.create(d, "f", FileKind::File, 0o600).expect("made");
+        let reading = scope.spawn(|| stat("/d/x"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(reply);
+        assert_eq!(removing.join().expect("no panic"), Ok(()));
+        assert_eq!(reading.join().expect("no panic"), Err(Error::NoEntry));
+    });
+    assert_eq!(stat("/d/f"), Ok(()), "made by others");
+}
+
+/// The path-prefix cache knows `/a`, which is in memory, and leads to the root of the mounted tree.
+///
+/// Seen to fail: nothing asks whether that root has changed.
+#[test]
+fn changes_of_a_mounted_root_are_noticed() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/a", 0o755).expect("made");
+    vfs.mkdir(&context, At::Cwd, "/a/m", 0o755).expect("made");
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    vfs.mount(&context, At::Cwd, "/a/m", driver).expect("mounted");
+    for mode in [0o700, 0o711, 0o755] {
+        store.chmod(ROOT, mode).expect("changed");
+        assert_eq!(vfs.stat(&context, At::Cwd, "/a/m", FOLLOW).map(|stat| stat.mode), Ok(mode));
+        let root = vfs.lookup(&context, At::Cwd, "/a/m", FOLLOW).expect("there");
+        store.chmod(ROOT, mode | 0o1000).expect("changed");
+        let stat = vfs.stat(&context, At::Dir(&root), "", Walk::EMPTY_PATH);
+        assert_eq!(stat.map(|stat| stat.mode), Ok(mode | 0o1000), "an empty path");
+    }
+}
+
+/// Seen to fail: the directory cannot be used while one of its names cannot be looked up.
+#[test]
+fn name_that_cannot_be_looked_up_is_dropped_in_a_refresh() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let f = store.create(ROOT, "f", FileKind::File, 0o600).expect("made");
+    store.create(ROOT, "g", FileKind::File, 0o600).expect("made");
+    let stat = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.mode);
+    assert_eq!((stat("/f"), stat("/g")), (Ok(0o600), Ok(0o600)));
+    store.chmod(f, 0o640).expect("changed");
+    // The first look-up is that of all names.
+    store.inject(Fault::Nth { call: Some(Call::Lookup), after: 1, error: Error::Io });
+    assert_eq!((stat("/g"), stat("/f")), (Ok(0o600), Ok(0o640)));
+}

@@ -2,7 +2,9 @@
 //! for the state before it answers.
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions, Message};
-use pando_vfs::{At, Context, Error, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk, XattrFlags};
+use pando_vfs::{
+    At, Context, Error, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Timestamp, Vfs, Walk, XattrFlags,
+};
 
 use crate::{
     random::{carry_out, op},
@@ -145,6 +147,94 @@ fn open_file_is_asked_for_again_after_an_unknown_outcome() {
         store.clear_faults();
         assert_eq!(vfs.getattr(dentry).map(|stat| stat.mode), Ok(0o700), "{path}");
     }
+    // No directory has a name that leads to it.
+    vfs.unlink(&root, CWD, "/f").expect("removed");
+    lose(&store, Message::Reply);
+    store.inject(Fault::Nth { call: Some(Call::Getattr), after: 0, error: Error::Quota });
+    assert_eq!(vfs.setattr(&root, file.dentry(), &SetAttr::new().mode(0o600)).err(), Some(Error::Quota));
+    store.clear_faults();
+    assert_eq!(vfs.getattr(file.dentry()).map(|stat| stat.mode), Ok(0o600), "removed, and still open");
+}
+
+/// Runs `operation`, which loses `message`. Others make `theirs` before the outcome is asked for.
+fn others_are_faster(
+    message: Message,
+    (vfs, root, store): &(Vfs, Context, MapHandle),
+    operation: fn(&Vfs, &Context) -> Result<()>,
+    theirs: impl FnOnce(),
+) -> Result<()> {
+    assert_same(&seen(vfs, root), &stored(store), "at first");
+    for path in ["/a/f", "/a/d", "/b/f", "/b/d", "/b/g"] {
+        let stat = vfs.stat(root, CWD, path, Walk::NOFOLLOW);
+        assert!(matches!(stat, Ok(_) | Err(Error::NoEntry)), "{path}: {stat:?}");
+    }
+    lose(store, message);
+    let question = store.park(Call::Lookup);
+    let result = std::thread::scope(|scope| {
+        let operation = scope.spawn(|| operation(vfs, root));
+        question.reached();
+        theirs();
+        drop(question);
+        operation.join().expect("no panic")
+    });
+    store.clear_faults();
+    assert_same(&seen(vfs, root), &stored(store), "afterwards");
+    result
+}
+
+/// A tree with `/a/f`, `/a/d` and `/b`, and the numbers of `/a` and `/b`.
+fn tree_of_two() -> ((Vfs, Context, MapHandle), u64, u64) {
+    let tree = mounted(MapOptions::default());
+    let (vfs, root, _) = &tree;
+    let [a, b] = ["/a", "/b"].map(|path| vfs.mkdir(root, CWD, path, 0o755).expect("made").ino());
+    vfs.mkdir(root, CWD, "/a/d", 0o755).expect("made");
+    drop(vfs.open(root, CWD, "/a/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made"));
+    (tree, a, b)
+}
+
+/// Seen to fail: the old name stays in the cache, since others report only the new place.
+#[test]
+fn renamed_file_that_others_move_on_does_not_stay_at_its_old_name() {
+    let (tree, _, b) = tree_of_two();
+    let store = tree.2.clone();
+    let rename: fn(&Vfs, &Context) -> Result<()> =
+        |vfs, root| vfs.rename(root, CWD, "/a/f", CWD, "/b/g", RenameFlags::empty());
+    let moved_on = || store.rename((b, b"g"), (b, b"h"), RenameFlags::empty()).expect("moved");
+    assert_eq!(others_are_faster(Message::Reply, &tree, rename, moved_on), Err(Error::Io));
+    let stat = tree.0.stat(&tree.1, CWD, "/a/f", Walk::empty());
+    assert_eq!(stat.err(), Some(Error::NoEntry));
+}
+
+/// Seen to fail: the name is gone, so the directory counts as removed, and nothing can be made in
+/// it.
+#[test]
+fn directory_that_others_move_is_not_taken_for_removed() {
+    let (tree, a, b) = tree_of_two();
+    let store = tree.2.clone();
+    let (vfs, root, _) = &tree;
+    let dir = vfs.lookup(root, CWD, "/a/d", Walk::empty()).expect("there");
+    let moved = || store.rename((a, b"d"), (b, b"d"), RenameFlags::empty()).expect("moved");
+    let removed = others_are_faster(Message::Request, &tree, |vfs, root| vfs.rmdir(root, CWD, "/a/d"), moved);
+    assert_eq!(removed, Err(Error::Io));
+    assert_eq!(vfs.mkdir(root, At::Dir(&dir), "e", 0o755).map(drop), Ok(()));
+    assert_eq!(vfs.stat(root, CWD, "/b/d", Walk::empty()).map(|stat| stat.ino), Ok(dir.ino()));
+    drop(dir);
+    evict_down_to(vfs, &store, 1);
+}
+
+/// Seen to fail: the name is gone, so the file counts as removed, and has no links.
+#[test]
+fn file_that_others_move_is_not_taken_for_removed() {
+    let (tree, a, b) = tree_of_two();
+    let store = tree.2.clone();
+    let (vfs, root, _) = &tree;
+    let file = vfs.open(root, CWD, "/a/f", OpenFlags::RDWR, 0).expect("opens");
+    let moved = || store.rename((a, b"f"), (b, b"f"), RenameFlags::empty()).expect("moved");
+    let removed = others_are_faster(Message::Request, &tree, |vfs, root| vfs.unlink(root, CWD, "/a/f"), moved);
+    assert_eq!(removed, Err(Error::Io));
+    assert_eq!(vfs.getattr(file.dentry()).map(|stat| stat.nlink), Ok(1));
+    drop(file);
+    evict_down_to(vfs, &store, 1);
 }
 
 /// Others have made the name first, with the same owner and mode. The namespace must not take that

@@ -70,8 +70,8 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
             Ask::Changes(dir, count).answer(&sb.namespace)?;
         }
     }
-    // If the cache has dropped the name, it knows no such directory.
-    if !dentry.is_dir() && inode.links.count() > 0 && parent().is_none() {
+    // If the inode has no name, or the cache has dropped it, there is no such directory.
+    if !dentry.is_dir() && parent().is_none() {
         refresh_inode(&sb.namespace, inode)?;
     }
     Ok(())

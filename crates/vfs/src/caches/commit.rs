@@ -1,35 +1,39 @@
 //! Committing a change to the backing, with an answer whatever happens to its reply.
 
+use pando_sync::pin;
+
 use crate::{
-    Error, NodeAttr, Result,
+    Error, FileKind, NodeAttr, RenameFlags, Result,
     driver::{Ack, Backing, Change, CommitError},
     objects::superblock::SuperBlock,
 };
 
 /// Commits a change. If the backing does not know whether it was made, its state is asked for:
-/// success if the change is in effect, otherwise EIO. If there is no answer to that either, nothing
-/// that is cached of the tree is trusted any more, and each walk asks again. The caller holds the
+/// success if the change is in effect, otherwise EIO. From then on nothing that is cached of the
+/// tree is trusted before it was asked for again: others may have changed the same names and inodes
+/// since, and the state would then look as if the change had never been made. The caller holds the
 /// locks of the change and no guard.
 pub(crate) fn commit(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Result<Ack> {
     match backing.commit(change) {
         Ok(ack) => Ok(ack),
         Err(CommitError::Refused(error)) => Err(error),
-        Err(CommitError::Unknown) => match outcome(backing, change) {
-            Ok(outcome) => outcome.ok_or(Error::Io),
-            // The inode is gone.
-            Err(error @ (Error::NoEntry | Error::Stale)) => Err(error),
-            Err(error) => {
-                if let Some(feed) = &sb.feed {
-                    feed.everything_changed();
-                }
-                Err(error)
+        Err(CommitError::Unknown) => {
+            // First, so that it is done whatever the answer is.
+            if let Some(feed) = &sb.feed {
+                feed.everything_changed();
             }
-        },
+            match outcome(sb, backing, change) {
+                Ok(outcome) => outcome.ok_or(Error::Io),
+                // ENOSPC would make the caller try again.
+                Err(Error::NoSpace) => Err(Error::Io),
+                Err(error) => Err(error),
+            }
+        }
     }
 }
 
 /// The acknowledgement of a change that is in effect, or none if it is not.
-fn outcome(backing: &dyn Backing, change: &Change<'_>) -> Result<Option<Ack>> {
+fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Result<Option<Ack>> {
     let leads_to = |dir, name| match backing.lookup_one(dir, name) {
         // The directory is gone, and its names with it.
         Err(Error::NoEntry | Error::Stale) => Ok(None),
@@ -42,9 +46,15 @@ fn outcome(backing: &dyn Backing, change: &Change<'_>) -> Result<Option<Ack>> {
             return Ok(made.map(|found| Ack::Made(found.ino)));
         }
         Change::Link { ino, dir, name } => number(dir, name)? == Some(ino),
-        Change::Remove { dir, name, ino } => number(dir, name)? != Some(ino),
-        Change::Rename { from, to, ino, .. } => {
-            number(to.0, to.1)? == Some(ino) && number(from.0, from.1)? != Some(ino)
+        Change::Remove { dir, name, ino } => number(dir, name)? != Some(ino) && has_lost_a_name(sb, backing, ino)?,
+        Change::Rename { from: (old_dir, old), to: (new_dir, new), ino, target, flags } => {
+            let (old, new) = (number(old_dir, old)?, number(new_dir, new)?);
+            new == Some(ino)
+                && if flags.contains(RenameFlags::EXCHANGE) {
+                    old == target
+                } else {
+                    old != Some(ino) && target.map_or(Ok(true), |target| has_lost_a_name(sb, backing, target))?
+                }
         }
         Change::SetAttr { ino, attr, meant } => {
             let found = backing.getattr_one(ino)?;
@@ -58,6 +68,19 @@ fn outcome(backing: &dyn Backing, change: &Change<'_>) -> Result<Option<Ack>> {
         }
     };
     Ok(is_done.then_some(Ack::Done))
+}
+
+/// Whether an inode has fewer names than the cache knows of. Others may only have moved a name that
+/// is not where it was.
+fn has_lost_a_name(sb: &SuperBlock, backing: &dyn Backing, ino: u64) -> Result<bool> {
+    let found = match backing.getattr_one(ino) {
+        Err(Error::NoEntry | Error::Stale) => return Ok(true),
+        found => found?,
+    };
+    let guard = pin();
+    let known =
+        sb.inodes.get(ino, &guard).filter(|known| !known.is_dir()).map_or(1, |known| known.inode().links.count());
+    Ok(if found.kind == FileKind::Directory { found.nlink == 0 } else { found.nlink < known })
 }
 
 /// Whether an inode was made from these attributes. Others may have written to it since.

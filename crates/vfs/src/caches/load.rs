@@ -45,10 +45,25 @@ pub(crate) fn load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) ->
                 locking = if next == Locking::Unlocked { at_first } else { next };
                 std::thread::yield_now();
             }
-            Loaded::Elsewhere(moved) => move_directory(namespace, dir, name, &moved)?,
-            Loaded::Refresh(dentry) => return refresh_inode(namespace, dentry.inode()),
+            Loaded::Elsewhere(moved, is_current) => {
+                move_directory(namespace, dir, name, &moved)?;
+                if !is_current {
+                    refresh_bound(namespace, dir, &moved)?;
+                }
+            }
+            Loaded::Refresh(dentry) => return refresh_bound(namespace, dir, &dentry),
         }
     }
+}
+
+/// Requests the attributes of an inode that a name in `dir` leads to since a moment ago. If that
+/// fails, the next walk through the directory does it again.
+fn refresh_bound(namespace: &Namespace, dir: &Counted<Dentry>, bound: &Counted<Dentry>) -> Result<()> {
+    refresh_inode(namespace, bound.inode()).inspect_err(|_| {
+        if let Some(feed) = &dir.sb().feed {
+            feed.directory_changed(dir.inode().ino);
+        }
+    })
 }
 
 /// The locks that are held during a request.
@@ -67,8 +82,9 @@ enum Loaded {
     Done,
     /// Something has changed meanwhile: ask again, with these locks.
     Again(Locking),
-    /// The name is bound to a directory that the cache has in another place.
-    Elsewhere(Counted<Dentry>),
+    /// The name is bound to a directory that the cache has in another place. Whether the cache has
+    /// its current attributes.
+    Elsewhere(Counted<Dentry>, bool),
     /// The inode was cached, and the backing has newer attributes.
     Refresh(Counted<Dentry>),
 }
@@ -117,7 +133,10 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
         }
         Some(attr) => match dentry_for(sb, &attr, evictions, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
-            Some(DentryFor::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
+            Some(DentryFor::Elsewhere(dentry)) => {
+                let is_current = attr_of(dentry.inode(), &guard) == attr;
+                return Ok(Loaded::Elsewhere(dentry, is_current));
+            }
             Some(DentryFor::New(dentry)) => {
                 bind_loaded(dir, directory, hash, name, dentry, &guard)?;
                 Loaded::Done

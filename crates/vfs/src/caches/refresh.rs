@@ -92,11 +92,9 @@ fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Re
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
     let _lock = namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
-    let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup_one(inode.ino, name) {
-        // The directory itself was removed.
-        Err(Error::NoEntry | Error::Stale) => None,
-        answer => answer?,
-    };
+    // None: the name is gone, or the directory, or nothing is known of the name. Then it is dropped
+    // from the cache, and a walk that wants it asks for it alone.
+    let answer = sb.ask_backing().ok_or(Error::NotSupported)?.lookup_one(inode.ino, name).ok().flatten();
     let guard = pin();
     let Some(dirent) = directory.dirent(hash, name, &guard) else { return Ok(None) };
     let Some(dentry) = dirent.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };

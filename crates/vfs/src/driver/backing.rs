@@ -14,9 +14,13 @@ use crate::{
 
 /// A tree that is stored elsewhere. All calls may wait, except for [`Backing::forget`].
 ///
-/// The namespace checks a change against its cache first: it creates a name only where it knows
-/// none, and only one thread at a time removes a name. The backing still decides, since others may
-/// change the tree, too. The caller gets the backing's result.
+/// The namespace checks a change against its cache first: it checks the caller's permission, it
+/// creates a name only where it knows none, and only one thread at a time removes a name. The
+/// backing still decides, since others may change the tree, too. The caller gets the backing's
+/// result.
+///
+/// An answer includes every change that was acknowledged before the call began. ENOENT or ESTALE
+/// says that an inode is gone. The functions called `each` call nothing of the driver.
 pub trait Backing: Send + Sync {
     /// Whether calls that name one directory may run at the same time: lookup, scan, and changes of
     /// names. If not, the namespace has a lock for each directory, and makes these calls under it.
@@ -25,9 +29,9 @@ pub trait Backing: Send + Sync {
         true
     }
 
-    /// A tree is made on this store. Returns the attributes of the root directory. The backing
-    /// reports changes by others to `feed`, also those that it has noticed since this call began. A
-    /// store without other users drops it.
+    /// Called once, when a tree is made on this store. Returns the attributes of the root
+    /// directory. From the start of this call on, the backing reports changes by others to `feed`.
+    /// A store without other users may drop it.
     ///
     /// # Errors
     /// Those of the store.
@@ -43,7 +47,7 @@ pub trait Backing: Send + Sync {
     fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()>;
 
     /// Reads the attributes of inodes, in the order that is best for the store. `each` gets an
-    /// index into `inos` and the answer for that inode.
+    /// index into `inos` and the answer for that inode. An inode that gets no answer is not loaded.
     ///
     /// # Errors
     /// Only those of the call as a whole.
@@ -57,13 +61,18 @@ pub trait Backing: Send + Sync {
     fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError>;
 
     /// The namespace does not use this inode any more. If it has no names, the store may free it.
+    /// There is one call for each inode, not one for each look-up. A look-up that finds the inode
+    /// may run at the same time, so an inode that has a name must remain usable by its number.
+    ///
     /// Mostly called with only the lock of the inode held. The thread that drops the
-    /// [`Driver`](crate::Driver) calls it, too, and may hold any lock. So the call must not wait
-    /// for a lock.
+    /// [`Driver`](crate::Driver) calls it, too, and may hold any lock of the namespace. So the call
+    /// must not wait, except for a short lock of the driver's own.
     fn forget(&self, ino: u64);
 
     /// Calls `each` for the entries of a directory after `cookie` (0 is the start) until it returns
     /// false. The backing chooses the cookies, from 3 on. A cookie never becomes invalid.
+    /// An entry that exists during the whole listing is shown once, however many calls the listing
+    /// takes. `.` and `..` are not shown: the namespace adds them.
     ///
     /// `wanted` says what each record should have besides the name. The backing adds it where that
     /// costs it nothing: where attributes are stored next to the names, for example. Attributes
@@ -131,7 +140,11 @@ impl dyn Backing + '_ {
     /// Those of the store.
     pub fn lookup_one(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
         let mut answer = Err(Error::Io);
-        self.lookup(dir, &[name], &mut |_, found| answer = found)?;
+        self.lookup(dir, &[name], &mut |place, found| {
+            if place == 0 {
+                answer = found;
+            }
+        })?;
         answer
     }
 
@@ -141,7 +154,11 @@ impl dyn Backing + '_ {
     /// Those of the store.
     pub fn getattr_one(&self, ino: u64) -> Result<NodeAttr> {
         let mut answer = Err(Error::Io);
-        self.getattr(&[ino], &mut |_, attr| answer = attr)?;
+        self.getattr(&[ino], &mut |place, attr| {
+            if place == 0 {
+                answer = attr.and_then(|attr| if attr.ino == ino { Ok(attr) } else { Err(Error::Io) });
+            }
+        })?;
         answer
     }
 }

@@ -6,11 +6,15 @@ use crate::{
     types::RenameFlags,
 };
 
-/// A change that [`Backing::commit`](super::Backing::commit) makes, as a whole or not at all.
+/// A change that [`Backing::commit`](super::Backing::commit) makes, as a whole or not at all. A
+/// backing refuses a change that it does not know with [`Error::NotSupported`].
+///
+/// The backing updates the link counts. The namespace stores the times that a change causes, with
+/// [`Change::SetAttr`], perhaps much later.
 ///
 /// Inodes are given by their numbers in the backing. A removal and a rename have a name, and the
 /// inode that the namespace knows by it. If others have bound the name to another inode since, the
-/// name decides.
+/// backing changes what the name leads to now. It does not fail for that reason.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Change<'a> {
@@ -50,9 +54,12 @@ pub enum Change<'a> {
         ino: u64,
     },
     /// Renames a name, and replaces the target if it exists. EXCHANGE exchanges the two names. With
-    /// NOREPLACE an existing target is EEXIST, also if the namespace did not know of it.
+    /// NOREPLACE the backing fails with EEXIST if the target exists, since the cache may not know
+    /// it. A replaced inode without names is kept until
+    /// [`Backing::forget`](super::Backing::forget). The two names never lead to one inode, as far
+    /// as the namespace knows.
     ///
-    /// EEXIST, ENOTEMPTY, ENOENT.
+    /// EEXIST, ENOTEMPTY, ENOENT, ENOTDIR, EISDIR.
     Rename {
         /// The directory and the old name.
         from: (u64, &'a [u8]),
@@ -62,6 +69,8 @@ pub enum Change<'a> {
         flags: RenameFlags,
         /// The inode that the namespace knows by the old name.
         ino: u64,
+        /// The inode that the namespace knows by the new name, if any.
+        target: Option<u64>,
     },
     /// Stores the attributes of an inode that are in `meant`. The others must stay: another user of
     /// the store may have changed them.
@@ -77,7 +86,7 @@ pub enum Change<'a> {
     SetXattr {
         /// The inode.
         ino: u64,
-        /// The name of the attribute, with its class.
+        /// The name of the attribute, with its prefix, such as `user.`.
         name: &'a [u8],
         /// The new value.
         value: Option<&'a [u8]>,
@@ -87,7 +96,7 @@ pub enum Change<'a> {
 /// The acknowledgement of a [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
-    /// The change was made.
+    /// The change was made. It need not be durable before [`Driver::sync`](super::Driver::sync).
     Done,
     /// [`Change::Create`] was made. The number of the new inode.
     Made(u64),
@@ -99,11 +108,13 @@ pub enum CommitError {
     /// The change was not made, and will not be made.
     Refused(Error),
     /// The change was made, or it will never be made, and the backing does not know which: a
-    /// connection broke, for example. Calls that follow see one or the other.
+    /// connection broke, for example. Calls that follow see one or the other. If the request may
+    /// still be carried out, the backing first waits until it cannot be.
     ///
-    /// The namespace asks for the state before it answers any caller. If the change is in effect,
+    /// The namespace asks for the state before it answers the caller. If the change is in effect,
     /// the operation has succeeded. Otherwise it has failed with EIO. The inode of a
-    /// [`Change::Create`] is recognized by kind, owner, mode and btime.
+    /// [`Change::Create`] is recognized by kind, device number, owner, mode and btime, and changed
+    /// attributes by their values. So a backing that answers this stores them exactly.
     Unknown,
 }
 

@@ -20,14 +20,15 @@ pub trait FileData: Send + Sync {
     /// Those of the store.
     fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize>;
 
-    /// Writes at `offset`, and returns the number of bytes that were written.
+    /// Writes at `offset`, and returns the number of bytes that were written. A backing stores the
+    /// new size together with the bytes. The namespace stores the times.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`] if no byte could be written.
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// As [`FileData::read_at`], into one buffer after the other. A driver whose calls are round
-    /// trips implements it as one.
+    /// As [`FileData::read_at`], into one buffer after the other. A driver whose calls go over a
+    /// network implements it as one request.
     ///
     /// # Errors
     /// Those of the store, if no byte was read.
@@ -47,8 +48,8 @@ pub trait FileData: Send + Sync {
         Ok(count)
     }
 
-    /// As [`FileData::write_at`], from one buffer after the other. A driver whose calls are round
-    /// trips implements it as one.
+    /// As [`FileData::write_at`], from one buffer after the other. A driver whose calls go over a
+    /// network implements it as one request.
     ///
     /// # Errors
     /// As [`FileData::write_at`].

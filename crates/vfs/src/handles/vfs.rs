@@ -6,7 +6,6 @@ use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
     Backing, Charge, DentryRef, Driver, Feed, Result, Timestamp,
-    caches::binding::directory_body,
     handles::{
         options::VfsOptions,
         teardown::{Defer, shut_down},
@@ -136,7 +135,8 @@ pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root:
     let sb = SuperBlock::new(driver, namespace, feed);
     let shard = sb.shard(&pin())?;
     if let Some(attr) = stored {
-        let body = directory_body(&sb, attr.ino, attr.nlink);
+        // No report was seen yet: none of those that came after the answer is lost.
+        let body = Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, 0, attr.nlink)));
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };

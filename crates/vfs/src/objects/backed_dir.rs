@@ -24,8 +24,8 @@ pub(crate) struct BackedDir {
     /// How often a cached name was dropped from the cache without a change in the backing.
     /// Monotonic. Incremented under the name lock.
     dropped: AtomicU64,
-    /// The count of reports at which the cached names were last valid. Atomic: a single independent
-    /// value.
+    /// The count of reports at which the cached names were last valid. Atomic, with release and
+    /// acquire: a thread that sees the count sees what was read.
     pub checked: AtomicU64,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.

@@ -25,7 +25,8 @@ pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 pub(crate) const IOV_MAX: usize = 1024;
 
 impl File {
-    /// Its attributes (fstat).
+    /// Its attributes, as far as the tree knows them. [`Vfs::getattr`](crate::Vfs::getattr) asks a
+    /// backing if others have changed them.
     #[must_use]
     pub fn stat(&self) -> Stat {
         stat_of(self.inode(), &pin())

@@ -79,6 +79,7 @@ fn walk_from_start<'g>(
 ) -> Step<Shared<'g, Dentry>> {
     let start = start(namespace, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
+        remote::lookup::expect_fresh_itself(start, guard)?;
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
@@ -230,6 +231,7 @@ impl<'g> Walker<'g> {
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
             let inode = dir.to_ref().expect_dir()?;
+            remote::lookup::expect_fresh(dir)?;
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(prefix) = self.prefix {
                 prefix.insert(start, dir, self.guard);
@@ -416,7 +418,12 @@ fn look_with<'g>(
     } else {
         find(directory, hash, name, guard).and_then(|dirent| dirent.to_ref().value.load(guard))
     };
-    Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
+    let Some(child) = child else { return Ok(Seen { dentry: None }) };
+    let seen = cross(child, guard);
+    if !seen.ptr_eq(child) {
+        remote::lookup::expect_fresh(seen)?;
+    }
+    Ok(Seen { dentry: Some(seen) })
 }
 
 /// Steps down into the trees that are mounted on a directory (analogous to `__follow_mount_rcu()`

@@ -6,7 +6,7 @@ use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::{
     AttrMask, Backing, Error, Result,
-    caches::binding::unbind_stale,
+    caches::binding::{change_count, unbind_stale},
     objects::{dentry::Dentry, directory::Directory, inode::Inode, superblock::SuperBlock},
     operations::{
         locks::Locks,
@@ -67,6 +67,8 @@ pub(crate) struct ChangingName {
     pub dir: Counted<Dentry>,
     pub name: Box<[u8]>,
     pub hash: u64,
+    /// The number of reports that concerned the directory before the commit.
+    reports: u64,
 }
 
 impl ChangingName {
@@ -76,7 +78,8 @@ impl ChangingName {
             // SeqCst: ordered before the commit to the backing.
             backed.changing.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(Self { dir, name: name.into(), hash: place.hash_of(name) })
+        let reports = change_count(dir.sb(), dir.inode().ino);
+        Ok(Self { dir, name: name.into(), hash: place.hash_of(name), reports })
     }
 
     pub(crate) fn parent(&self) -> &Inode {
@@ -119,6 +122,18 @@ impl ChangingName {
         }
     }
 
+    /// Whether others have changed the directory since before the commit.
+    pub(crate) fn was_reported(&self) -> bool {
+        change_count(self.dir.sb(), self.parent().ino) != self.reports
+    }
+
+    /// Makes the next walk request again what is cached of the directory.
+    pub(crate) fn report(&self) {
+        if let Some(feed) = &self.dir.sb().feed {
+            feed.directory_changed(self.parent().ino);
+        }
+    }
+
     /// Marks the directory's times as dirty: they have changed, and the backing may not know them.
     pub(crate) fn entries_changed(&self) {
         self.parent().set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -127,6 +142,11 @@ impl ChangingName {
 
 impl Drop for ChangingName {
     fn drop(&mut self) {
+        // Another thread may have read the directory again after that report and before this change
+        // was published. What was published may be older than the report.
+        if self.was_reported() {
+            self.report();
+        }
         if let Some(backed) = self.dir.inode().backed_dir() {
             // Release: the result of the change is in the cache before the mark is removed.
             backed.changing.fetch_sub(1, Ordering::Release);

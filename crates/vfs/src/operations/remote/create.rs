@@ -101,6 +101,8 @@ impl PreparedChange for Create<'_> {
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let (dir, name) = (self.place.parent().ino, &*self.place.name);
         let Ack::Made(ino) = commit(self.sb(), backing, &Change::Create { dir, name, attr: &self.attr() })? else {
+            // The backing has made the inode and has not said which.
+            self.place.report();
             return Err(Error::Io);
         };
         charge.keep();

@@ -46,6 +46,19 @@ pub(crate) fn expect_fresh(dir: Shared<'_, Dentry>) -> Step<()> {
     }
 }
 
+/// As [`expect_fresh`], for an inode to which no walk has led. A change of it was reported for the
+/// directory of its name.
+pub(crate) fn expect_fresh_itself<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Step<()> {
+    if !dentry.to_ref().inode().is_backed() {
+        return Ok(());
+    }
+    expect_fresh(dentry)?;
+    match dentry.to_ref().parent(guard) {
+        Some(parent) => expect_fresh(parent),
+        None => Ok(()),
+    }
+}
+
 /// The hash of a name that is to be made, after a check that it is not bound.
 pub(crate) fn expect_free(place: Parent<'_>, name: &[u8], guard: &Guard) -> Step<u64> {
     let hash = place.hash_of(name);

@@ -25,6 +25,7 @@ pub(crate) struct Rename {
     old: ChangingName,
     new: ChangingName,
     ino: u64,
+    target: Option<u64>,
     flags: RenameFlags,
 }
 
@@ -53,9 +54,9 @@ pub(crate) fn prepare<'g>(
     let Some(prepared) = Move::permitted(context, (old, new), found, flags, guard)? else {
         return Ok(Commit::Local(()));
     };
-    let ino = prepared.old.inode().ino;
+    let (ino, target) = (prepared.old.inode().ino, prepared.target.as_ref().map(|target| target.inode().ino));
     let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);
-    Ok(Commit::Remote(Box::new(Rename { old, new, ino, flags })))
+    Ok(Commit::Remote(Box::new(Rename { old, new, ino, target, flags })))
 }
 
 impl PreparedChange for Rename {
@@ -68,7 +69,8 @@ impl PreparedChange for Rename {
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
         let (from, to) = ((self.old.parent().ino, &*self.old.name), (self.new.parent().ino, &*self.new.name));
-        commit(self.sb(), backing, &Change::Rename { from, to, flags: self.flags, ino: self.ino }).map(drop)
+        commit(self.sb(), backing, &Change::Rename { from, to, flags: self.flags, ino: self.ino, target: self.target })
+            .map(drop)
     }
 
     fn refused(&self, error: Error, guard: &Guard) {
@@ -109,6 +111,11 @@ impl PreparedChange for Rename {
         self.new.remove_negative(guard);
         self.old.entries_changed();
         self.new.entries_changed();
+        if self.old.was_reported() {
+            // The inode has moved, and what others have changed of it was reported for the old
+            // directory.
+            self.new.report();
+        }
         Ok(())
     }
 }
