@@ -84,7 +84,9 @@ fn walk_from_start<'g>(
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
     let end = Walker::new(namespace, context, start, prefix, guard).run(start, path, goal)?.dir;
-    remote::lookup::expect_fresh(end)?;
+    if end.to_ref().inode().is_backed() {
+        remote::lookup::expect_fresh(end)?;
+    }
     Ok(end)
 }
 
@@ -117,6 +119,10 @@ fn end_there<'g>(
     let Some(child) = seen.dentry else {
         return is_name(name.0).then_some(Err(Error::NoEntry.into()));
     };
+    // The root of a backed tree that is mounted here: the walk by components checks it.
+    if child.to_ref().inode().is_backed() {
+        return None;
+    }
     (!seen.is_link() || flags.contains(Walk::NOFOLLOW))
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
@@ -231,7 +237,9 @@ impl<'g> Walker<'g> {
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
             let inode = dir.to_ref().expect_dir()?;
-            remote::lookup::expect_fresh(dir)?;
+            if inode.is_backed() {
+                remote::lookup::expect_fresh(dir)?;
+            }
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(prefix) = self.prefix {
                 prefix.insert(start, dir, self.guard);
@@ -418,12 +426,7 @@ fn look_with<'g>(
     } else {
         find(directory, hash, name, guard).and_then(|dirent| dirent.to_ref().value.load(guard))
     };
-    let Some(child) = child else { return Ok(Seen { dentry: None }) };
-    let seen = cross(child, guard);
-    if !seen.ptr_eq(child) {
-        remote::lookup::expect_fresh(seen)?;
-    }
-    Ok(Seen { dentry: Some(seen) })
+    Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
 }
 
 /// Steps down into the trees that are mounted on a directory (analogous to `__follow_mount_rcu()`
