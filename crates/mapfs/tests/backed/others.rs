@@ -368,7 +368,7 @@ fn open_file_shows_changes_by_others() {
 }
 
 /// Others undo a change while its acknowledgement is under way, and a walk meanwhile reads the
-/// directory again. What the change then publishes is out of date.
+/// directory again. The change then publishes a name that is out of date.
 ///
 /// Seen to fail: the published name stays.
 #[test]

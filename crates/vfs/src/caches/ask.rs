@@ -20,6 +20,7 @@ use pando_sync::{Counted, pin};
 use crate::{
     Result,
     caches::{
+        binding::change_count,
         evict::shown_at,
         load::load,
         refresh::{refresh, refresh_inode},
@@ -80,7 +81,6 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
 /// The number of reports that concern a directory of a backed tree, unless all of them were seen.
 pub(crate) fn unseen_reports(dir: &Dentry) -> Option<u64> {
     let inode = dir.inode();
-    let (backed, feed) = (inode.backed_dir()?, inode.shard.sb.feed.as_ref()?);
-    let count = feed.count(inode.ino);
+    let (backed, count) = (inode.backed_dir()?, change_count(&inode.shard.sb, inode.ino));
     (backed.checked.load(Ordering::Acquire) != count).then_some(count)
 }

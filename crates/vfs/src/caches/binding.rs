@@ -7,7 +7,7 @@ use crate::{
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
-        inode::Body,
+        inode::{Body, Inode},
         superblock::SuperBlock,
     },
 };
@@ -33,6 +33,13 @@ pub(crate) fn directory_body(sb: &SuperBlock, ino: u64, nlink: u32) -> Body {
 /// The number of reported changes that others have made in a directory.
 pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {
     sb.feed.as_ref().map_or(0, |feed| feed.count(ino))
+}
+
+/// Makes the next walk request again what is cached of a directory.
+pub(crate) fn read_again(dir: &Inode) {
+    if let Some(feed) = &dir.shard.sb.feed {
+        feed.directory_changed(dir.ino);
+    }
 }
 
 /// Binds a name to the inode that the backing has given. The caller holds the name lock.

@@ -19,7 +19,7 @@ use pando_sync::{Counted, Guard, pin};
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{adopt, bind_loaded, change_count, directory_body, unbind_stale},
+        binding::{adopt, bind_loaded, change_count, directory_body, read_again, unbind_stale},
         evict::evict_frozen,
         refresh::{move_directory, refresh_inode},
     },
@@ -59,11 +59,7 @@ pub(crate) fn load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) ->
 /// Requests the attributes of an inode that a name in `dir` leads to since a moment ago. If that
 /// fails, the next walk through the directory does it again.
 fn refresh_bound(namespace: &Namespace, dir: &Counted<Dentry>, bound: &Counted<Dentry>) -> Result<()> {
-    refresh_inode(namespace, bound.inode()).inspect_err(|_| {
-        if let Some(feed) = &dir.sb().feed {
-            feed.directory_changed(dir.inode().ino);
-        }
-    })
+    refresh_inode(namespace, bound.inode()).inspect_err(|_| read_again(dir.inode()))
 }
 
 /// The locks that are held during a request.

@@ -74,9 +74,10 @@ pub trait Backing: Send + Sync {
     /// An entry that exists during the whole listing is shown once, however many calls the listing
     /// takes. `.` and `..` are not shown: the namespace adds them.
     ///
-    /// `wanted` says what each record should have besides the name. The backing adds it where that
-    /// costs it nothing: where attributes are stored next to the names, for example. Attributes
-    /// that it leaves out are read by [`Backing::getattr`], if the cache does not have them.
+    /// `wanted` names the optional parts of the records that the reader wants. The backing adds
+    /// them where that costs it nothing: where attributes are stored next to the names, for
+    /// example. Attributes that it leaves out are read by [`Backing::getattr`], if the cache does
+    /// not have them.
     ///
     /// # Errors
     /// Those of the store.
@@ -93,7 +94,7 @@ pub trait Backing: Send + Sync {
 pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
 bitflags! {
-    /// What a [`Record`] may have besides the name.
+    /// The optional parts of a [`Record`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RecordMask: u8 {
         /// [`Record::attr`].

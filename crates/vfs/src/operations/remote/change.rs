@@ -6,7 +6,7 @@ use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::{
     AttrMask, Backing, Error, Result,
-    caches::binding::{change_count, unbind_stale},
+    caches::binding::{change_count, read_again, unbind_stale},
     objects::{dentry::Dentry, directory::Directory, inode::Inode, superblock::SuperBlock},
     operations::{
         locks::Locks,
@@ -129,9 +129,7 @@ impl ChangingName {
 
     /// Makes the next walk request again what is cached of the directory.
     pub(crate) fn report(&self) {
-        if let Some(feed) = &self.dir.sb().feed {
-            feed.directory_changed(self.parent().ino);
-        }
+        read_again(self.parent());
     }
 
     /// Marks the directory's times as dirty: they have changed, and the backing may not know them.
@@ -143,7 +141,7 @@ impl ChangingName {
 impl Drop for ChangingName {
     fn drop(&mut self) {
         // Another thread may have read the directory again after that report and before this change
-        // was published. What was published may be older than the report.
+        // was published. The published state may be older than the report.
         if self.was_reported() {
             self.report();
         }
