@@ -132,7 +132,10 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
             Err(Errno::INTR) => {}
             Ok(0) => {
                 return Err(Failure::new(format!("{}: unmounted, but its server has not ended", for_shell(dir)))
-                    .remedy("it may be serving the tree elsewhere; find it with: pgrep -a pando"));
+                    .remedy(
+                        "a mount namespace that was made meanwhile, as of a container, may still have the tree mounted; \
+                         the processes in it:\ngrep -ls fuse.pandofs /proc/[0-9]*/mountinfo",
+                    ));
             }
             // The server has ended, or its handle cannot be polled. In both cases there is nothing
             // to wait for.

@@ -91,10 +91,9 @@ impl FileData for MapData {
         Some(self.look(|bytes| bytes.layout().clone()).unwrap_or_default())
     }
 
-    /// Counted as if the file had no holes: the namespace reports the same for a file that it has
-    /// not opened.
-    fn blocks(&self) -> u64 {
-        self.look(|bytes| bytes.size().div_ceil(512)).unwrap_or(0)
+    /// Counted as if the file had no holes.
+    fn blocks(&self) -> Option<u64> {
+        self.look(|bytes| bytes.size().div_ceil(512)).ok()
     }
 
     fn sync(&mut self) -> Result<()> {

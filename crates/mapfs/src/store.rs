@@ -118,6 +118,7 @@ impl Store {
         let nlink = if node.is_named() { node.attr.nlink } else { 0 };
         let mut attr = node.attr.clone();
         (attr.size, attr.nlink) = (size, nlink);
+        attr.blocks = if attr.kind == FileKind::File { size.div_ceil(512) } else { 0 };
         Ok(attr)
     }
 
@@ -144,7 +145,9 @@ impl Store {
     /// Makes a change.
     pub(crate) fn change(&mut self, change: &Change<'_>) -> Result<Ack> {
         match *change {
-            Change::Create { dir, name, attr } => return self.create(dir, name, attr).map(Ack::Made),
+            Change::Create { dir, name, attr } => {
+                return self.create(dir, name, attr).and_then(|ino| self.attr(ino)).map(Ack::Made);
+            }
             Change::Link { ino, dir, name } => self.link(ino, dir, name)?,
             Change::Remove { dir, name, .. } => drop(self.remove(dir, name)?),
             Change::Rename { from, to, flags, .. } => self.rename(from, to, flags)?,

@@ -303,8 +303,8 @@ impl FileData for MemData {
         Some(self.layout.clone())
     }
 
-    fn blocks(&self) -> u64 {
-        self.pages * (PAGE_BYTES as u64 / 512)
+    fn blocks(&self) -> Option<u64> {
+        Some(self.pages * (PAGE_BYTES as u64 / 512))
     }
 
     /// Contents in memory are not durable.

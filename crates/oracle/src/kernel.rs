@@ -35,6 +35,23 @@ pub struct Kernel {
     protected_hardlinks: bool,
 }
 
+/// The root directory of a tmpfs that no path leads to, for a subject that keeps its tree there.
+///
+/// # Errors
+/// Those of the mount: EPERM outside a run.
+pub fn tmpfs() -> io::Result<OwnedFd> {
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    };
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [("mode", "755"), ("size", "0"), ("nr_inodes", "0")] {
+        fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    fs::openat(mount, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())
+}
+
 impl Kernel {
     /// Mounts a new tmpfs over the directory for temporary files, and makes it the root. The
     /// process has its own mount namespace. So no other process sees the mount, and it ends with
@@ -156,21 +173,20 @@ impl Kernel {
         }
     }
 
-    fn set_caller(&mut self, caller: Caller) -> io::Result<()> {
+    /// Runs an operation of the current caller. Before and after it this process is root: a subject
+    /// that keeps its tree on the host works there as root.
+    fn as_caller(&mut self, operation: impl FnOnce(&mut Self) -> Outcome) -> Outcome {
+        let Caller::User(user) = self.caller else { return operation(self) };
         let become_ids = |user: u32, groups: &[Gid]| {
             seteuid(Uid::from_raw(0))?;
             setgroups(groups)?;
             setegid(Gid::from_raw(user))?;
             seteuid(Uid::from_raw(user))
         };
-        match caller {
-            Caller::Root if self.caller == Caller::Root => Ok(()),
-            Caller::Root => become_ids(0, &[]),
-            Caller::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
-        }
-        .map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        self.caller = caller;
-        Ok(())
+        become_ids(user, &[Gid::from_raw(COMMON_GROUP)]).expect("root may become any user");
+        let outcome = operation(self);
+        become_ids(0, &[]).expect("this process is root");
+        outcome
     }
 
     fn on_handle(&mut self, op: &Op) -> io::Result<Answer> {
@@ -219,15 +235,11 @@ impl Kernel {
         })
     }
 
-    /// The target of the link in `/proc`. Once credentials have changed, only the superuser may
-    /// read it.
-    fn path_of(&mut self, slot: usize) -> io::Result<Answer> {
+    /// The target of the link in `/proc`.
+    fn path_of(&self, slot: usize) -> io::Result<Answer> {
         let name = self.fd(slot)?.as_raw_fd().to_string();
-        let caller = self.caller;
-        self.set_caller(Caller::Root)?;
-        let path = fs::readlinkat(&self.handles, name, Vec::new());
-        self.set_caller(caller)?;
-        Ok(Answer::Bytes(mask_number(path?.into_bytes())))
+        let path = fs::readlinkat(&self.handles, name, Vec::new())?;
+        Ok(Answer::Bytes(mask_number(path.into_bytes())))
     }
 
     fn on_names(&mut self, op: &Op) -> io::Result<Answer> {
@@ -328,7 +340,10 @@ impl Kernel {
             Op::Fchdir { slot } => done(rustix::process::fchdir(self.fd(*slot)?)?),
             Op::Getcwd => Answer::Bytes(rustix::process::getcwd(Vec::new())?.into_bytes()),
             Op::Umask { mask } => Answer::Number(rustix::process::umask(kernel_mode(*mask)).as_raw_mode().into()),
-            Op::Become { caller } => done(self.set_caller(*caller)?),
+            Op::Become { caller } => {
+                self.caller = *caller;
+                Answer::Done
+            }
             _ => unreachable!("every operation is carried out somewhere"),
         })
     }
@@ -336,7 +351,18 @@ impl Kernel {
 
 impl Tree for Kernel {
     fn apply(&mut self, op: &Op) -> Outcome {
-        let outcome = match op {
+        let carry_out = |kernel: &mut Self| kernel.on_either(op).map_err(Errno::raw_os_error);
+        match op {
+            // Once credentials have changed, only root may read the links in `/proc`.
+            Op::PathOf { .. } => carry_out(self),
+            _ => self.as_caller(carry_out),
+        }
+    }
+}
+
+impl Kernel {
+    fn on_either(&mut self, op: &Op) -> io::Result<Answer> {
+        match op {
             Op::Open { .. }
             | Op::Close { .. }
             | Op::Read { .. }
@@ -354,8 +380,7 @@ impl Tree for Kernel {
             | Op::PathOf { .. }
             | Op::Readdir { .. } => self.on_handle(op),
             _ => self.on_names(op),
-        };
-        outcome.map_err(Errno::raw_os_error)
+        }
     }
 }
 

@@ -51,6 +51,7 @@ use crate::{
 };
 
 pub use generate::{Limits, Style};
+pub use kernel::tmpfs;
 pub use pando::{FaultInjector, Subject};
 
 /// The exit status of a run whose trees differ.
@@ -105,6 +106,8 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     let style = style(seed, backed);
     let triage = number("PANDO_TRIAGE") == Some(1);
     let only = env::var("PANDO_ONLY").ok();
+    // Before the root directory of this process changes.
+    let subject = subject(&style);
     let kernel = match Kernel::enter(&style) {
         Ok(kernel) => kernel,
         Err(error) => {
@@ -114,7 +117,7 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     };
     let mut run = Run {
         kernel,
-        pando: Pando::new(subject(&style), &style),
+        pando: Pando::new(subject, &style),
         caller: Caller::Root,
         snapshotters: Default::default(),
         log: Vec::new(),

@@ -35,6 +35,12 @@ pub trait FaultInjector {
     /// Before operation `index`: evicts some inodes, and makes a later call to the store fail.
     fn arm(&mut self, vfs: &Vfs, index: u64);
 
+    /// Whether it injects faults at all, or only evicts. If it does, some operations of a whole
+    /// test must have failed.
+    fn injects(&self) -> bool {
+        true
+    }
+
     /// After the operation: removes the faults. Returns the injected error if a call has failed
     /// since [`FaultInjector::arm`]. No other failure returns this error.
     fn disarm(&mut self) -> Option<Error>;
@@ -75,7 +81,7 @@ impl Pando {
     /// The number of operations that returned an injected error, and of those that met one and did
     /// not return it. `None` if nothing is injected.
     pub fn injected_errors(&self) -> Option<[u64; 2]> {
-        self.injector.is_some().then_some(self.injected)
+        self.injector.as_ref().is_some_and(|injector| injector.injects()).then_some(self.injected)
     }
 
     fn facts(&self, stat: &Stat) -> Facts {

@@ -22,6 +22,7 @@
 //!   * `class_mutex`, `lock_order`, `lock_stats`: [`ClassMutex`], [`lock_order`], [`lock_counts`]:
 //!     the order of locks, asserted in debug builds, and how often threads acquire them and wait
 //!     for them.
+//!   * `departures`: [`Departures`]: which keys have left a cache since a moment.
 //!   * `single_flight`: [`SingleFlight`]: concurrent requests for one key are made once.
 //!   * `position`: [`Position`]: an open file's position. A seek takes no lock.
 //! * `refcount`:
@@ -79,6 +80,7 @@ pub use facade::lock;
 pub use locks::{
     biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard},
     class_mutex::{ClassGuard, ClassMutex},
+    departures::{Departures, Leaving, Moment},
     lock_granularity::LockGranularity,
     lock_order,
     lock_stats::{LockCount, counted, lock_counted, lock_counts},

@@ -2,6 +2,7 @@
 
 pub(crate) mod biased_rw_lock;
 pub(crate) mod class_mutex;
+pub(crate) mod departures;
 pub(crate) mod fair_lock;
 pub(crate) mod lock_granularity;
 pub mod lock_order;

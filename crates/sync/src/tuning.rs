@@ -88,6 +88,11 @@ pub(crate) const BIAS_AFTER: u64 = if cfg!(loom) { 1 } else { 8 };
 /// lock of its table.
 pub(crate) const CALL_TABLES: usize = if cfg!(loom) { 1 } else { 16 };
 
+/// The number of classes of keys whose departures from a cache are told apart. A load that meets a
+/// departure of its class asks once more under a lock, so the more classes the fewer second
+/// requests. 8 KiB for each tree.
+pub(crate) const DEPARTURE_CLASSES: usize = if cfg!(loom) { 1 } else { 1024 };
+
 /// How often a sum collects the stripes before it stops trying to find two collections equal.
 pub(crate) const COUNTER_COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };
 

@@ -72,7 +72,7 @@ impl FileData for FragileData {
     fn seek_hole(&self, offset: u64, size: u64) -> u64 {
         self.inner.seek_hole(offset, size)
     }
-    fn blocks(&self) -> u64 {
+    fn blocks(&self) -> Option<u64> {
         self.inner.blocks()
     }
     fn sync(&mut self) -> Result<()> {

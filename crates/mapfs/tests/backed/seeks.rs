@@ -127,7 +127,7 @@ impl FileData for AskedData {
         (self.1)();
         self.0.layout()
     }
-    fn blocks(&self) -> u64 {
+    fn blocks(&self) -> Option<u64> {
         self.0.blocks()
     }
     fn sync(&mut self) -> Result<()> {

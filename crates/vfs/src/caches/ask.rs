@@ -18,14 +18,14 @@ use std::sync::atomic::Ordering;
 use pando_sync::{Counted, pin};
 
 use crate::{
-    Result,
+    Result, Stat,
     caches::{
         binding::change_count,
         evict::shown_at,
         load::load,
         refresh::{refresh, refresh_inode},
     },
-    objects::{dentry::Dentry, superblock::Namespace},
+    objects::{dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
 };
 
 /// A request to the backing, made by a walk that cannot go on without the answer.
@@ -34,6 +34,8 @@ pub(crate) enum Ask {
     Name(Counted<Dentry>, Box<[u8]>),
     /// The changes in a directory up to a change count.
     Changes(Counted<Dentry>, u64),
+    /// The attributes of an inode that have changed with an operation of this tree.
+    Attributes(Counted<Dentry>),
 }
 
 impl Ask {
@@ -49,6 +51,8 @@ impl Ask {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
                 sb.requests.run(&request, || refresh(namespace, &dir, count))
             }
+            // One thread asks, under the inode's lock. Those that have waited find the answer.
+            Self::Attributes(dentry) => refresh_if_outdated(dentry.inode()),
         }
     }
 }
@@ -75,7 +79,23 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
     if !dentry.is_dir() && parent().is_none() {
         refresh_inode(&sb.namespace, inode)?;
     }
-    Ok(())
+    refresh_if_outdated(inode)
+}
+
+/// The attributes of an inode, for a caller that cannot wait for changes by others to be noticed.
+/// The backing is asked if an operation of this tree has made it stamp times. If it does not
+/// answer, what is cached is shown. The caller holds no guard and no lock.
+pub(crate) fn stat_settled(dentry: &Dentry) -> Stat {
+    let inode = dentry.inode();
+    // A stat has no way to fail here. What the operation itself has changed is cached in any case.
+    let _ = refresh_if_outdated(inode);
+    stat_of(inode, &pin())
+}
+
+/// Requests the attributes of an inode again if an operation of this tree has made the backing
+/// stamp times. The caller holds no guard and no lock.
+pub(crate) fn refresh_if_outdated(inode: &Inode) -> Result<()> {
+    if inode.is_outdated() { refresh_inode(&inode.shard.sb.namespace, inode) } else { Ok(()) }
 }
 
 /// The number of reports that concern a directory of a backed tree, unless all of them were seen.

@@ -1,13 +1,15 @@
 //! Insertion and removal of a backing's names and inodes in the cache.
 
+use std::sync::OnceLock;
+
 use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
-    Error, Result,
+    Error, FileKind, NodeAttr, Result,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
-        inode::{Body, Inode},
+        inode::{Body, Inode, StoredBlocks},
         superblock::SuperBlock,
     },
 };
@@ -25,9 +27,18 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
     adopted
 }
 
-/// The body of a directory that the backing has. Nothing of it is cached yet.
-pub(crate) fn directory_body(sb: &SuperBlock, ino: u64, nlink: u32) -> Body {
-    Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, change_count(sb, ino), nlink)))
+/// The body of an inode that the backing has. Of a directory nothing is cached yet.
+pub(crate) fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
+    let blocks = StoredBlocks::default();
+    match attr.kind {
+        FileKind::File => Body::File(OnceLock::new(), blocks),
+        FileKind::Directory => {
+            let count = change_count(sb, attr.ino);
+            Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, count, attr.nlink)))
+        }
+        FileKind::Symlink => Body::Symlink(attr.target.clone(), blocks),
+        _ => Body::Special(attr.rdev, blocks),
+    }
 }
 
 /// The number of reported changes that others have made in a directory.

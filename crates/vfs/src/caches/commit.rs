@@ -43,7 +43,7 @@ fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Resul
     let is_done = match *change {
         Change::Create { dir, name, attr } => {
             let made = leads_to(dir, name)?.filter(|found| is_made_from(found, attr));
-            return Ok(made.map(|found| Ack::Made(found.ino)));
+            return Ok(made.map(Ack::Made));
         }
         Change::Link { ino, dir, name } => number(dir, name)? == Some(ino),
         Change::Remove { dir, name, ino } => number(dir, name)? != Some(ino) && has_lost_a_name(sb, backing, ino)?,

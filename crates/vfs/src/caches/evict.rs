@@ -7,9 +7,11 @@
 //! 2. *The cache has attributes that the backing does not have* (times). They are stored first,
 //!    under the locks of the name and of the inode, so an older record never overwrites a younger
 //!    one.
-//! 3. *The same number is loaded again* before the backing was told to forget it. Numbers to forget
-//!    stand in a set, and a thread that loads a number removes it from the set. The thread that
-//!    tells the backing holds the inode's lock, without which no last name can be removed.
+//! 3. *The same number is loaded again* before the backing was told to forget it, or meanwhile.
+//!    Numbers to forget stand in a set, and a thread that loads a number removes it from the set.
+//!    The thread that tells the backing holds the inode's lock, without which no last name can be
+//!    removed. A thread whose answer may be from before that asks again
+//!    ([`Departures`](pando_sync::Departures)).
 //! 4. *Aliases hold the first dentry.* They have a table of their own, and are evicted before it.
 //! 5. *The inode loses its last name* between the check and the eviction. Then the cache has
 //!    released its reference, and one of the counted references belongs to a user. So the cache is
@@ -145,7 +147,7 @@ impl SuperBlock {
         // The reference of this function and that of the directory entry. With the cache's own,
         // these must be all.
         let references = 1 + usize::from(dirent.is_some());
-        if !inode.dirty().is_empty() {
+        if !inode.unstored().is_empty() {
             return Ok(Evicted::InUse);
         }
         let Some(frozen) = self.inodes.freeze(&dentry, references, &guard) else { return Ok(Evicted::InUse) };
@@ -163,6 +165,9 @@ impl SuperBlock {
         loop {
             let Some(ino) = pending().first().copied() else { return };
             let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
+            // Before the number is removed from the set: a thread that uses the number from then on
+            // finds that it is leaving, and asks again.
+            let _leaving = self.inodes.departures.leave(ino);
             let still = pending().remove(&ino);
             if still {
                 backing.forget(ino);
@@ -183,6 +188,7 @@ impl SuperBlock {
 
 /// Removes a frozen inode from the cache.
 pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, guard: &Guard) {
+    let _leaving = sb.inodes.departures.leave(inode.ino);
     // The forget is queued here, before the number can be loaded again. The last put would be too
     // late: it may run after the number was loaded again.
     inode.set_adopted(false);

@@ -29,11 +29,6 @@ impl InodeCache {
         self.table.insert(entry, guard).map_err(|rejected| drop(ByNumber::empty(&rejected))).is_ok()
     }
 
-    /// The number of evictions. It is incremented before the effect of an eviction is visible.
-    pub(crate) fn evictions(&self) -> u64 {
-        self.evictions.load(Ordering::SeqCst)
-    }
-
     /// A batch of inodes that look idle, beginning where the last batch ended, and whether the end
     /// was reached.
     pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
@@ -86,7 +81,6 @@ impl InodeCache {
 
     /// Removes a frozen inode.
     pub(crate) fn evict(&self, frozen: Frozen<'_>, guard: &Guard) {
-        self.evictions.fetch_add(1, Ordering::SeqCst);
         drop(self.table.remove(frozen.0, guard));
     }
 

@@ -14,18 +14,18 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Guard, pin};
+use pando_sync::{Counted, Guard, Moment, pin};
 
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{adopt, bind_loaded, change_count, directory_body, read_again, unbind_stale},
+        binding::{adopt, bind_loaded, body_of, change_count, read_again, unbind_stale},
         evict::evict_frozen,
         refresh::{move_directory, refresh_inode},
     },
     objects::{
         dentry::Dentry,
-        inode::{Body, Inode},
+        inode::Inode,
         lockable::Lockable,
         stat::attr_of,
         superblock::{Namespace, SuperBlock},
@@ -109,9 +109,9 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
     }
     let guard = pin();
     let found = answer.as_ref().map(|attr| attr.ino);
-    // An answer about an inode is valid if the inode's lock was held, or if nothing was evicted
-    // since.
-    let evictions = if locking == Locking::Locked(found) { None } else { Some(before.evictions) };
+    // An answer about an inode is valid if the inode's lock was held, or if the inode has not left
+    // the cache since.
+    let asked = if locking == Locking::Locked(found) { None } else { Some(before.moment) };
     if locking == Locking::Unlocked {
         if is_known(&guard)? {
             return Ok(Loaded::Done);
@@ -127,7 +127,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             backed.insert_negative(hash, name, &guard);
             Loaded::Done
         }
-        Some(attr) => match dentry_for(sb, &attr, evictions, &guard)? {
+        Some(attr) => match dentry_for(sb, &attr, asked, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(DentryFor::Elsewhere(dentry)) => {
                 let is_current = attr_of(dentry.inode(), &guard) == attr;
@@ -168,14 +168,14 @@ enum DentryFor {
 
 /// A dentry for a name of the inode that `attr` describes. None in two cases. Either the old inode
 /// of the same number is being released, and the evicting thread must finish first. Or `attr` may
-/// be older than attributes that the cache had before an eviction.
+/// be from before an eviction: older than attributes that the cache had, or with a number that the
+/// backing was told to forget.
 ///
-/// `evictions` is the number of evictions before `attr` was requested. None if the inode's lock was
-/// held since then.
+/// `asked` is the moment before `attr` was requested. None if the inode's lock was held since then.
 fn dentry_for(
     sb: &Arc<SuperBlock>,
     attr: &NodeAttr,
-    evictions: Option<u64>,
+    asked: Option<Moment>,
     guard: &Guard,
 ) -> Result<Option<DentryFor>> {
     sb.expect_mounted()?;
@@ -186,8 +186,9 @@ fn dentry_for(
             DentryFor::Link(Dentry::new_link(known, sb.links.next_id()))
         })
     };
+    let has_left = || asked.is_some_and(|moment| sb.inodes.departures.any_since(attr.ino, moment));
     if let Some(known) = sb.inodes.get(attr.ino, guard) {
-        return Ok(found(known));
+        return Ok(if has_left() { None } else { found(known) });
     }
     // The inode seemed to have lost its last name, because others had created one that this cache
     // did not know, and a server still counts its number. This cannot happen to a directory: it has
@@ -202,12 +203,12 @@ fn dentry_for(
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
     // Two threads may load one inode by two names. One inode wins, and both use it (P7).
     if !adopt(sb, &dentry, guard) {
-        return Ok(sb.inodes.get(attr.ino, guard).and_then(found));
+        return Ok(sb.inodes.get(attr.ino, guard).filter(|_| !has_left()).and_then(found));
     }
-    // Checked after the insertion. If nothing was evicted until now, no other inode of this number
-    // was cached and evicted in between. Otherwise the new inode is removed again. If another
-    // thread has found it already, it stays, and the next answer refreshes it.
-    if evictions.is_some_and(|evictions| evictions != sb.inodes.evictions()) {
+    // Checked after the insertion: no inode of this number was cached and evicted since the
+    // request. Otherwise the new inode is removed again. If another thread uses it already, its own
+    // answer was valid.
+    if has_left() {
         if let Some(frozen) = sb.inodes.freeze(&dentry, 1, guard) {
             evict_frozen(sb, dentry.inode(), frozen, guard);
         }
@@ -217,25 +218,16 @@ fn dentry_for(
     Ok(Some(DentryFor::New(if single { dentry } else { Dentry::new_link(dentry, sb.links.next_id()) })))
 }
 
-fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
-    use crate::FileKind::{Directory as Dir, File, Symlink};
-    match attr.kind {
-        File => Body::File(std::sync::OnceLock::new()),
-        Dir => directory_body(sb, attr.ino, attr.nlink),
-        Symlink => Body::Symlink(attr.target.clone()),
-        _ => Body::Special(attr.rdev),
-    }
-}
-
 /// The state of a directory's cached names and of the tree's inodes at some instant. Each change
 /// gives one of the fields a new value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Version {
     /// Names that were created or removed.
     changes: u64,
     /// Names that were dropped from the cache without a change.
     dropped: u64,
-    evictions: u64,
+    /// The present, by evictions.
+    moment: Moment,
     /// The number of reports that concern the directory.
     others: u64,
 }
@@ -247,7 +239,7 @@ impl Version {
         // make after this.
         let others = change_count(sb, dir.ino);
         let dropped = directory.backed.as_ref().map_or(0, |backed| backed.dropped());
-        Ok(Self { changes: directory.changes(), dropped, evictions: sb.inodes.evictions(), others })
+        Ok(Self { changes: directory.changes(), dropped, moment: sb.inodes.departures.now(), others })
     }
 
     /// Whether nothing has happened to a name since `before`. The caller holds its lock, and the
@@ -301,12 +293,12 @@ pub(crate) fn fill(dir: &Counted<Dentry>, mut found: Vec<Found<'_>>, before: Ver
         let guard = pin();
         // Checked under the name lock: a thread that has changed the name since has counted that
         // before it released the lock.
-        if directory.dirent(hash, name, &guard).is_some() || Version::of(inode)? != before {
+        if directory.dirent(hash, name, &guard).is_some() || !Version::of(inode)?.same_names(before) {
             continue;
         }
         // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
         // alone.
-        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, &attr, Some(before.evictions), &guard) else { continue };
+        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, &attr, Some(before.moment), &guard) else { continue };
         if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
             && change_count(sb, inode.ino) != before.others
         {

@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use pando_sync::{Counted, Guard, Node, pin};
 
 use crate::{
-    Error, NodeAttr, Result,
-    caches::binding::{bind_loaded, unbind},
+    AttrMask, Error, NodeAttr, Result,
+    caches::{
+        binding::{bind_loaded, unbind},
+        write_back::{Unstored, store_dirty},
+    },
     objects::{
         backed_dir::BackedDir,
         dentry::{Dentry, Dirent},
         directory::Directory,
-        inode::{Body, Inode},
+        inode::{Body, CHANGE_TIMES, Inode},
         lockable::Lockable,
         stat::attr_of,
         superblock::Namespace,
@@ -117,6 +120,11 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let _order = namespace.names.lock(&[sb.inode_key(inode.ino)]);
+    if sb.stamped_elsewhere {
+        store_dirty(inode, backing)?;
+    }
+    // A change that follows makes the answer out of date. It sets the bits again.
+    let mut asked = Unstored::take(inode, if sb.stamped_elsewhere { CHANGE_TIMES } else { AttrMask::empty() });
     let directory = inode.directory().ok();
     let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {
@@ -153,12 +161,14 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
     };
     inode.refresh_xattrs()?;
     match &inode.body {
-        Body::File(_) => {
+        Body::File(..) => {
             let state = inode.file_state()?;
-            state.change(inode, |data| apply(&mut |size| state.resize(inode, data, size)))
+            state.change(inode, |data| apply(&mut |size| state.resize(inode, data, size)))?;
         }
-        _ => apply(&mut |size| inode.set_size(size)),
+        _ => apply(&mut |size| inode.set_size(size))?,
     }
+    asked.what = AttrMask::empty();
+    Ok(())
 }
 
 /// Others have moved a directory in the backing. It leaves its old place in the cache and gets this

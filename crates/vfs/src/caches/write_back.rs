@@ -5,7 +5,10 @@ use pando_sync::{NameGuard, pin};
 use crate::{
     AttrMask, Backing, Change, Error, NodeAttr, Result,
     caches::commit::commit,
-    objects::{inode::Inode, stat::attr_of},
+    objects::{
+        inode::{CHANGE_TIMES, Inode},
+        stat::attr_of,
+    },
 };
 
 /// Stores changed attributes in the backing before the cache is changed. `change` may change the
@@ -25,19 +28,22 @@ pub(crate) fn store_first<'i>(
     let changed = change(&mut attr)?;
     commit(sb, backing, &Change::SetAttr { ino: inode.ino, attr: &attr, meant: changed })?;
     unstored.what.remove(changed);
+    if sb.stamped_elsewhere {
+        inode.set_dirty(CHANGE_TIMES);
+    }
     Ok(order)
 }
 
 /// Dirty bits that were taken from an inode in order to store the attributes. After that they are
 /// dirty again only if they change again. The drop sets the bits of attributes that were not
 /// stored, also if the backing panics. The inode's lock is held.
-struct Unstored<'i> {
+pub(super) struct Unstored<'i> {
     inode: &'i Inode,
-    what: AttrMask,
+    pub what: AttrMask,
 }
 
 impl<'i> Unstored<'i> {
-    fn take(inode: &'i Inode, which: AttrMask) -> Self {
+    pub(super) fn take(inode: &'i Inode, which: AttrMask) -> Self {
         Self { inode, what: inode.take_dirty(which) }
     }
 }
@@ -48,10 +54,10 @@ impl Drop for Unstored<'_> {
     }
 }
 
-/// Stores the times that only the cache has, if there are any. The caller holds no guard.
+/// Stores the attributes that only the cache has, if there are any. The caller holds no guard.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
-    match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
+    match sb.ask_backing().filter(|_| !inode.unstored().is_empty()) {
         Some(backing) => {
             let _order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
             store_dirty(inode, backing)
@@ -62,7 +68,16 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
 
 /// As [`store_times`]. The caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
-    let mut unstored = Unstored::take(inode, AttrMask::all());
+    let mut unstored = Unstored::take(inode, inode.unstored());
+    if inode.shard.sb.stamped_elsewhere && unstored.what.contains(AttrMask::ATIME) {
+        match backing.accessed(inode.ino) {
+            Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
+            Err(error) => return Err(error),
+        }
+        unstored.what.remove(AttrMask::ATIME);
+        // It has stamped the access.
+        inode.set_dirty(CHANGE_TIMES);
+    }
     if unstored.what.is_empty() {
         return Ok(());
     }

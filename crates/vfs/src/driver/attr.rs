@@ -23,6 +23,8 @@ pub struct NodeAttr {
     pub nlink: u32,
     /// The size in bytes.
     pub size: u64,
+    /// The occupied space in units of 512 bytes.
+    pub blocks: u64,
     /// The device of a device node; otherwise 0.
     pub rdev: u32,
     /// The last access.
@@ -50,6 +52,7 @@ impl NodeAttr {
             gid: 0,
             nlink: if kind == FileKind::Directory { 2 } else { 1 },
             size: 0,
+            blocks: 0,
             rdev: 0,
             atime: now,
             mtime: now,

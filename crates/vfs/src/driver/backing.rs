@@ -29,6 +29,26 @@ pub trait Backing: Send + Sync {
         true
     }
 
+    /// Whether the store stamps the times of inodes itself, as the file systems of a kernel do.
+    /// Then the namespace stores no times except those that a caller sets, and shows no attributes
+    /// of an inode that it has changed before it has read them again. Otherwise the namespace
+    /// stamps the times, and stores them.
+    fn stamps_times(&self) -> bool {
+        false
+    }
+
+    /// The contents of an inode were read, its entries listed, or its target read, and the access
+    /// is to be stamped. Called only if the store stamps times, and seldom: by the rules of
+    /// relatime, and when the attributes are asked for or the inode leaves the cache. The other
+    /// calls that read stamp no access.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn accessed(&self, ino: u64) -> Result<()> {
+        let _ = ino;
+        Ok(())
+    }
+
     /// Called once, when a tree is made on this store. Returns the attributes of the root
     /// directory. From the start of this call on, the backing reports changes by others to `feed`.
     /// A store without other users may drop it.
@@ -61,8 +81,10 @@ pub trait Backing: Send + Sync {
     fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError>;
 
     /// The namespace does not use this inode any more. If it has no names, the store may free it.
-    /// There is one call for each inode, not one for each look-up. A look-up that finds the inode
-    /// may run at the same time, so an inode that has a name must remain usable by its number.
+    /// There is one call for each inode, not one for each look-up. Until the store finds the inode
+    /// again, its number is not used: an answer that was given before, or that is given while this
+    /// call runs, is dropped and requested again. So the store need not keep anything of the inode.
+    /// It may find it by the same number again, or by another.
     ///
     /// Mostly called with only the lock of the inode held. The thread that drops the
     /// [`Driver`](crate::Driver) calls it, too, and may hold any lock of the namespace. So the call

@@ -19,7 +19,7 @@ use crate::{
 #[non_exhaustive]
 pub enum Change<'a> {
     /// Makes an inode and its first name. `attr` is complete except for the inode number, which the
-    /// backing chooses and returns ([`Ack::Made`]).
+    /// backing chooses, and the space that it occupies ([`Ack::Made`]).
     ///
     /// EEXIST if another user of the store has made the name first.
     Create {
@@ -94,12 +94,12 @@ pub enum Change<'a> {
 }
 
 /// The acknowledgement of a [`Change`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ack {
     /// The change was made. It need not be durable before [`Driver::sync`](super::Driver::sync).
     Done,
-    /// [`Change::Create`] was made. The number of the new inode.
-    Made(u64),
+    /// [`Change::Create`] was made. The attributes of the new inode.
+    Made(NodeAttr),
 }
 
 /// Why a [`Change`] was not acknowledged.

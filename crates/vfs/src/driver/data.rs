@@ -107,8 +107,9 @@ pub trait FileData: Send + Sync {
         None
     }
 
-    /// The occupied space in units of 512 bytes.
-    fn blocks(&self) -> u64;
+    /// The occupied space in units of 512 bytes. None if only the attributes of the inode have it
+    /// ([`NodeAttr::blocks`](crate::NodeAttr::blocks)).
+    fn blocks(&self) -> Option<u64>;
 
     /// Makes all writes durable.
     ///

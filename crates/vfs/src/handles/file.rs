@@ -47,7 +47,7 @@ impl Drop for File {
     #[inline]
     fn drop(&mut self) {
         let inode = self.inode();
-        if !inode.dirty().is_empty() {
+        if !inode.unstored().is_empty() {
             // Pairs with the fence in `shut_down`. Either the thread that shuts the tree down sees
             // that the inode is dirty, or this thread sees that the tree is closed.
             fence(Ordering::SeqCst);

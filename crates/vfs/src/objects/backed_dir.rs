@@ -30,12 +30,23 @@ pub(crate) struct BackedDir {
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.
     pub changing: AtomicUsize,
+    /// The space that the directory occupies in the backing, in units of 512 bytes. Atomic: a
+    /// single independent value.
+    blocks: AtomicU64,
 }
 
 impl BackedDir {
     /// A directory of which nothing is cached yet.
     pub(crate) fn new(change_count: u64) -> Self {
         Self { checked: AtomicU64::new(change_count), ..Self::default() }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Relaxed);
     }
 
     /// A name was cached (`more`), or has left the cache. Relaxed: the number is a hint for the

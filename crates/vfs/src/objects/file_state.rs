@@ -52,9 +52,16 @@ impl FileState {
         let mut data = counted(LockClass::Data, || self.contents.0.try_write(), || self.contents.0.write());
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
         let result = change(data);
-        self.blocks.store(data.blocks(), Ordering::Relaxed);
+        if let Some(blocks) = data.blocks() {
+            self.blocks.store(blocks, Ordering::Relaxed);
+        }
         self.publish(inode.size(), inode.size(), data, || ());
         result
+    }
+
+    /// Allocated space in units of 512 bytes. One load, also during a write.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Stores a new size after the contents were changed to it. The layout changes at the same
@@ -126,9 +133,9 @@ impl Inode {
     /// The state of the contents, allocated if need be.
     pub(crate) fn file_state(&self) -> Result<&FileState> {
         match &self.body {
-            Body::File(state) => Ok(state.get_or_init(|| {
+            Body::File(state, stored) => Ok(state.get_or_init(|| {
                 let data = self.shard.sb.driver.data(self.ino);
-                let blocks = AtomicU64::new(data.blocks());
+                let blocks = AtomicU64::new(data.blocks().unwrap_or(stored.get()));
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = VersionedPair::new(layout.filter(|layout| !layout.is_full(self.size())));
@@ -152,19 +159,29 @@ impl Inode {
     /// The state of the contents, if it has been allocated.
     pub(crate) fn file_state_if_any(&self) -> Option<&FileState> {
         match &self.body {
-            Body::File(state) => state.get().map(|boxed| &**boxed),
+            Body::File(state, _) => state.get().map(|boxed| &**boxed),
             _ => None,
         }
     }
 
-    /// Allocated space in units of 512 bytes. One load, also during a write.
-    pub(crate) fn blocks(&self) -> u64 {
-        match self.file_state_if_any() {
-            Some(state) => state.blocks.load(Ordering::Relaxed),
-            // Nothing was ever written, or the contents are in the backing, which are taken to have
-            // no holes.
-            None if self.is_backed() => self.size().div_ceil(512),
-            None => 0,
+    /// The backing has given the allocated space, in units of 512 bytes.
+    pub(crate) fn set_stored_blocks(&self, blocks: u64) {
+        match &self.body {
+            Body::File(state, stored) => {
+                let fits = stored.set(blocks);
+                let state = if fits { state.get().map(|state| &**state) } else { self.file_state().ok() };
+                if let Some(state) = state {
+                    state.blocks.store(blocks, Ordering::Relaxed);
+                }
+            }
+            Body::Symlink(_, stored) | Body::Special(_, stored) => {
+                stored.set(blocks);
+            }
+            Body::Directory(directory) => {
+                if let Some(backed) = &directory.backed {
+                    backed.set_blocks(blocks);
+                }
+            }
         }
     }
 }

@@ -14,7 +14,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, lock};
@@ -35,12 +35,34 @@ use crate::{
 
 /// The part of an inode that depends on its type.
 pub(crate) enum Body {
-    File(OnceLock<BlockBox<FileState>>),
+    File(OnceLock<BlockBox<FileState>>, StoredBlocks),
     Directory(BlockBox<Directory>),
-    Symlink(Box<[u8]>),
+    Symlink(Box<[u8]>, StoredBlocks),
     /// A fifo, socket or device node, with its device number.
-    Special(u32),
+    Special(u32, StoredBlocks),
 }
+
+/// The space that an inode occupies in a backing, in units of 512 bytes. 0 in memory. In four
+/// bytes, which every kind of body has to spare: a file of more than 2 TiB has its [`FileState`]
+/// for this. Atomic: a single independent value.
+#[derive(Default)]
+pub(crate) struct StoredBlocks(AtomicU32);
+
+impl StoredBlocks {
+    /// Stores the value. False if it is too large.
+    pub(crate) fn set(&self, blocks: u64) -> bool {
+        let fits = u32::try_from(blocks);
+        self.0.store(fits.unwrap_or(u32::MAX), Ordering::Relaxed);
+        fits.is_ok()
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed).into()
+    }
+}
+
+/// The times of changes, which a store may stamp itself.
+pub(crate) const CHANGE_TIMES: AttrMask = AttrMask::MTIME.union(AttrMask::CTIME);
 
 /// The inode cache has this inode under its number. When the inode is released, the backing must be
 /// told to forget the number.
@@ -63,8 +85,9 @@ pub(crate) struct Inode {
     pub kind: FileKind,
     /// Whether the inode is in a tree with a backing. Immutable.
     backed: bool,
-    /// The attributes that the backing does not know yet ([`AttrMask`]). They are stored before an
-    /// eviction and by fsync.
+    /// The attributes that have changed here ([`AttrMask`]) and that the backing may not know yet.
+    /// They are stored before an eviction and by fsync. If the store stamps times itself, times are
+    /// not stored. They are read again instead.
     dirty: AtomicU8,
     /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`]. Atomic: independent bits.
     flags: AtomicU8,
@@ -82,7 +105,7 @@ const _: () = assert!(std::mem::offset_of!(Inode, links) == 64 && std::mem::offs
 impl Inode {
     pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: PermView, body: Body, nlink: u32, now: i64) -> Self {
         let size = match &body {
-            Body::Symlink(target) => target.len() as u64,
+            Body::Symlink(target, _) => target.len() as u64,
             _ => 0,
         };
         Self {
@@ -104,7 +127,7 @@ impl Inode {
 
     /// An inode that was loaded from a backing.
     pub(crate) fn loaded(shard: Arc<Shard>, attr: &NodeAttr, body: Body) -> Self {
-        Self {
+        let inode = Self {
             ino: attr.ino,
             kind: attr.kind,
             backed: true,
@@ -118,7 +141,9 @@ impl Inode {
             body,
             xattrs: AtomicCounted::new(None),
             shard,
-        }
+        };
+        inode.set_stored_blocks(attr.blocks);
+        inode
     }
 
     /// Applies changes that others have made in the backing. The size is not among them: the size
@@ -140,6 +165,7 @@ impl Inode {
             (Body::Directory(_), None) => {}
             _ => self.links.set(attr.nlink),
         }
+        self.set_stored_blocks(attr.blocks);
         self.times.refresh(attr, known, self.striped_stamp(), guard);
     }
 
@@ -185,6 +211,9 @@ impl Inode {
 
     /// Stamps mtime and ctime of a directory after a change of its entries has become visible.
     pub(crate) fn entries_changed(&self, now: i64) {
+        if self.is_stamped_elsewhere() {
+            return;
+        }
         if let Body::Directory(directory) = &self.body {
             let at = directory.stamp(now, self.times.mtime.load(Ordering::Relaxed));
             if self.times.ctime.load(Ordering::Relaxed) > at {
@@ -289,6 +318,23 @@ impl Inode {
         AttrMask::from_bits_retain(self.dirty.load(Ordering::Acquire))
     }
 
+    /// Whether the backing stamps the times.
+    fn is_stamped_elsewhere(&self) -> bool {
+        self.backed && self.shard.sb.stamped_elsewhere
+    }
+
+    /// The attributes that must be stored in the backing. If it stamps times, it must be told of an
+    /// access.
+    pub(crate) fn unstored(&self) -> AttrMask {
+        if self.is_stamped_elsewhere() { self.dirty() - CHANGE_TIMES } else { self.dirty() }
+    }
+
+    /// Whether the backing has stamped times since the attributes were read. Then they must be read
+    /// again before they are shown.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME)
+    }
+
     /// Clears these dirty bits and returns the ones that were set.
     pub(crate) fn take_dirty(&self, which: AttrMask) -> AttrMask {
         let taken = self.dirty.fetch_and(!which.bits(), Ordering::AcqRel) & which.bits();
@@ -385,7 +431,7 @@ impl Inode {
         sb.driver.release(Charge::Inode);
         // The count is above one only if the whole tree was unmounted, because then the names were
         // not removed one by one.
-        if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
+        if matches!(self.body, Body::Symlink(..)) || self.links.count() > 1 {
             self.release_other_charges();
         }
         if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
@@ -396,7 +442,7 @@ impl Inode {
 
     /// The length of a symbolic link's target, in bytes.
     pub(crate) fn target_len(&self) -> usize {
-        if let Body::Symlink(target) = &self.body { target.len() } else { 0 }
+        if let Body::Symlink(target, _) = &self.body { target.len() } else { 0 }
     }
 
     /// Gives back the charges of an inode in memory other than the one for the inode itself and
@@ -407,7 +453,7 @@ impl Inode {
         if self.backed {
             return;
         }
-        if let Body::Symlink(target) = &self.body {
+        if let Body::Symlink(target, _) = &self.body {
             driver.release(Charge::Target(target.len()));
         }
         (1..self.links.count()).for_each(|_| driver.release(Charge::Link));

@@ -29,14 +29,15 @@ pub(crate) fn stat_in_place(inode: &Inode, guard: &Guard) -> Stat {
             let census = directory.census();
             let removed = matches!(directory.life.state(guard), LifeState::Removed);
             nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
-            if directory.backed.is_none() {
-                size = census.entries.saturating_add(2).saturating_mul(DIRENT_BYTES);
+            match &directory.backed {
+                Some(backed) => blocks = backed.blocks(),
+                None => size = census.entries.saturating_add(2).saturating_mul(DIRENT_BYTES),
             }
             stamp = census.stamp;
         }
-        Body::File(_) => blocks = inode.blocks(),
-        Body::Special(device) => rdev = u64::from(*device),
-        Body::Symlink(_) => {}
+        Body::File(state, stored) => blocks = state.get().map_or_else(|| stored.get(), |state| state.blocks()),
+        Body::Symlink(_, stored) => blocks = stored.get(),
+        Body::Special(device, stored) => (rdev, blocks) = (u64::from(*device), stored.get()),
     }
     Stat {
         dev: inode.shard.sb.id,
@@ -68,13 +69,14 @@ pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
         gid: stat.gid,
         nlink: stat.nlink,
         size: stat.size,
+        blocks: stat.blocks,
         rdev: stat.rdev as u32,
         atime: stat.atime,
         mtime: stat.mtime,
         ctime: stat.ctime,
         btime: stat.btime,
         target: match &inode.body {
-            Body::Symlink(target) => target.clone(),
+            Body::Symlink(target, _) => target.clone(),
             _ => Box::default(),
         },
     }

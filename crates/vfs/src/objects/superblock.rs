@@ -149,6 +149,8 @@ pub(crate) struct SuperBlock {
     keys: (u64, u64),
     /// Each directory has one lock for all its names. Immutable.
     pub whole_directories: bool,
+    /// The backing stamps the times of inodes. Immutable.
+    pub stamped_elsewhere: bool,
     /// The changes by others that the backing reports. None in memory. Immutable.
     pub feed: Option<Feed>,
 }
@@ -158,6 +160,7 @@ impl SuperBlock {
         let keys = namespace.hash_key.unwrap_or_else(random_keys);
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
         let whole_directories = !is_parallel || namespace.directory_locks == DirectoryLocks::PerDirectory;
+        let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
@@ -173,6 +176,7 @@ impl SuperBlock {
             shards: AtomicCounted::new(None),
             keys,
             whole_directories,
+            stamped_elsewhere,
             feed,
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use pando_sync::Counted;
+use pando_sync::{Counted, Departures};
 
 use crate::objects::{by_number::ByNumber, dentry::Dentry};
 
@@ -18,9 +18,10 @@ pub(crate) struct InodeCache {
     pub table: ByNumber<AtomicBool>,
     /// The position at which the next search for idle inodes begins (a clock hand).
     pub hand: AtomicU64,
-    /// The number of evictions. Attributes that were read before one of them may be stale.
-    /// Monotonic.
-    pub evictions: AtomicU64,
+    /// The inodes that were evicted, and those that the backing was told to forget. An answer that
+    /// was requested before may be older than what was cached, or the backing may not know the
+    /// number any more.
+    pub departures: Departures,
 }
 
 /// The inodes whose numbers were handed out to a server. The note counts how often each was. A
@@ -32,7 +33,7 @@ pub(crate) struct Nodes {
 
 impl InodeCache {
     pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: ByNumber::new(key), hand: AtomicU64::new(0), evictions: AtomicU64::new(0) }
+        Self { table: ByNumber::new(key), hand: AtomicU64::new(0), departures: Departures::new() }
     }
 }
 

@@ -6,12 +6,8 @@ use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
     At, AttrMask, Context, Credentials, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
-    caches::ask::revalidate,
-    objects::{
-        dentry::Dentry,
-        inode::Inode,
-        stat::{stat_in_place, stat_of},
-    },
+    caches::ask::{refresh_if_outdated, revalidate, stat_settled},
+    objects::{dentry::Dentry, inode::Inode, stat::stat_in_place},
     operations::{
         attempt::{apply_back_pressure, run_lockless},
         namei::{walk, walk_and_read},
@@ -37,7 +33,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
             let read = |dentry: &Dentry, guard: &Guard| stat_in_place(dentry.inode(), guard);
-            walk_and_read(self.namespace(), (context, at, path, flags), read)
+            walk_and_read(self.namespace(), (context, at, path, flags | Walk::ATTRIBUTES), read)
         })
     }
 
@@ -191,12 +187,12 @@ impl Vfs {
 }
 
 impl DentryRef {
-    /// All attributes of its inode, as far as the tree knows them. Unlike [`Vfs::getattr`], it asks
-    /// no backing, and makes no trace event: for a caller that returns attributes beside its own
-    /// answer.
+    /// All attributes of its inode, as far as the tree knows them. Unlike [`Vfs::getattr`], it does
+    /// not ask a backing for changes by others, and makes no trace event: for a caller that returns
+    /// attributes beside its own answer.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        stat_of(self.0.inode(), &pin())
+        stat_settled(&self.0)
     }
 }
 
@@ -346,15 +342,19 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
     }
     let state = inode.file_state()?;
     file_remove_privs_before(inode, writer)?;
+    if stamp == Stamp::IfChanged {
+        // The number of blocks counts.
+        refresh_if_outdated(inode)?;
+    }
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
         file_remove_privs(inode, writer);
-        let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
-        data.truncate(old, size)?;
-        if untouched {
+        let blocks = data.blocks().unwrap_or_else(|| state.blocks());
+        if size == old && stamp == Stamp::IfChanged && blocks == 0 {
             return Ok(());
         }
+        data.truncate(old, size)?;
         state.resize(inode, data, size);
         inode.times.modified(now);
         inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);

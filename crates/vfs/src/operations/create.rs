@@ -118,7 +118,7 @@ impl Vfs {
             let dentry = walk(self.namespace(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
             let inode = dentry.to_ref().inode();
             match &inode.body {
-                Body::Symlink(target) => {
+                Body::Symlink(target, _) => {
                     if !context.read_only && inode.times.accessed(guard, i64::MIN, || Timestamp::now().0) {
                         inode.set_dirty(AttrMask::ATIME);
                     }

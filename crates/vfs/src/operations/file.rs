@@ -9,8 +9,8 @@ use pando_sync::pin;
 
 use crate::{
     AttrMask, Error, File, FileData, Layout, Result, Seek, Stat, Timestamp,
-    caches::write_back::store_times,
-    objects::{inode::Inode, stat::stat_of},
+    caches::{ask::stat_settled, write_back::store_times},
+    objects::inode::Inode,
     operations::{
         attempt::retry_after_reclaim,
         attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
@@ -29,7 +29,7 @@ impl File {
     /// backing if others have changed them.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        stat_of(self.inode(), &pin())
+        stat_settled(&self.dentry().0)
     }
 
     /// Reads at the position and advances it (read). Waits for another read or write on this
@@ -449,7 +449,8 @@ fn read_at(inode: &Inode, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result
     state.look(|data| {
         let size = inode.size();
         match buffers {
-            _ if offset >= size => Ok(0),
+            // A store that stamps times counts this as an access.
+            _ if offset >= size && !inode.shard.sb.stamped_elsewhere => Ok(0),
             [buffer] => data.read_at(buffer, offset, size),
             buffers => data.readv_at(buffers, offset, size),
         }

@@ -11,7 +11,7 @@ use crate::{
     objects::{
         dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
-        inode::{Body, Inode},
+        inode::{Body, Inode, StoredBlocks},
         superblock::SuperBlock,
     },
     operations::{
@@ -47,10 +47,10 @@ impl Make<'_> {
 
     pub(crate) fn body(&self, sb: &SuperBlock) -> Body {
         match self {
-            Make::File => Body::File(OnceLock::new()),
+            Make::File => Body::File(OnceLock::new(), StoredBlocks::default()),
             Make::Directory => Body::Directory(BlockBox::new(Directory::new(sb.whole_directories))),
-            Make::Symlink(target) => Body::Symlink((*target).into()),
-            Make::Special(_, rdev) => Body::Special(*rdev),
+            Make::Symlink(target) => Body::Symlink((*target).into(), StoredBlocks::default()),
+            Make::Special(_, rdev) => Body::Special(*rdev, StoredBlocks::default()),
         }
     }
 }

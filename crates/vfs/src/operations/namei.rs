@@ -65,27 +65,33 @@ pub(crate) fn walk<'g>(
     {
         return end;
     }
-    walk_from_start(namespace, (context, at, path, flags), prefix.map(|(prefix, _)| prefix), guard)
+    walk_from_start(namespace, context, at, path, flags, prefix.map(|(prefix, _)| prefix), guard)
 }
 
 /// [`walk`] without the path-prefix cache: component by component. Not inlined, so that a hit of
-/// the cache does not pay for its registers.
+/// the cache does not pay for its registers. The parameters come in the order of [`walk`]'s, so
+/// they stay in their registers.
 #[inline(never)]
 fn walk_from_start<'g>(
     namespace: &'g Namespace,
-    (context, at, path, flags): (&'g Context, &'g At<'_>, &'g [u8], Walk),
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    flags: Walk,
     prefix: Option<Prefix<'g>>,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
     let start = start(namespace, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         remote::lookup::expect_fresh_itself(start, guard)?;
+        remote::lookup::expect_attributes(start, flags)?;
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
     let end = Walker::new(namespace, context, start, prefix, guard).run(start, path, goal)?.dir;
     if end.to_ref().inode().is_backed() {
         remote::lookup::expect_fresh(end)?;
+        remote::lookup::expect_attributes(end, flags)?;
     }
     Ok(end)
 }
@@ -259,7 +265,7 @@ impl<'g> Walker<'g> {
                         Goal::Target { follow } | Goal::Parent { follow } => follow,
                     };
                     match &child.to_ref().inode().body {
-                        Body::Symlink(target) if follow => {
+                        Body::Symlink(target, _) if follow => {
                             path = self.interrupt(rest, target)?;
                             (dir, path) = self.enter(dir, path)?;
                             dir

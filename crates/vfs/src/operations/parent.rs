@@ -31,7 +31,7 @@ pub(crate) struct Seen<'g> {
 
 impl Seen<'_> {
     pub(crate) fn is_link(&self) -> bool {
-        self.dentry.is_some_and(|child| matches!(child.to_ref().inode().body, Body::Symlink(_)))
+        self.dentry.is_some_and(|child| matches!(child.to_ref().inode().body, Body::Symlink(..)))
     }
 }
 

@@ -127,3 +127,8 @@ impl OpenFlags {
         access
     }
 }
+
+impl Walk {
+    /// The walk is for the attributes of the inode. Not public: each operation knows it.
+    pub(crate) const ATTRIBUTES: Self = Self::from_bits_retain(1 << 31);
+}

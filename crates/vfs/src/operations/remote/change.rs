@@ -19,7 +19,7 @@ use crate::{
 /// paths may lead by now.
 pub(crate) trait PreparedChange {
     /// The acknowledgement of the backing.
-    type Ack: Copy;
+    type Ack;
     /// The result of the operation.
     type Done;
 
@@ -43,7 +43,7 @@ pub(crate) trait PreparedChange {
     ///
     /// # Errors
     /// Those of the cache alone, for example if the directory is gone.
-    fn publish(&self, ack: Self::Ack, guard: &Guard, locks: &mut Locks<'_>) -> Step<Self::Done>;
+    fn publish(&self, ack: &Self::Ack, guard: &Guard, locks: &mut Locks<'_>) -> Step<Self::Done>;
 }
 
 /// Commits a change, and publishes it. The caller holds the locks and no guard.
@@ -51,7 +51,7 @@ pub(crate) fn carry_out<C: PreparedChange>(change: &C, locks: &mut Locks<'_>) ->
     let backing = change.sb().ask_backing().ok_or(Error::NotSupported)?;
     let ack = change.commit(backing).inspect_err(|error| change.refused(*error, &pin()))?;
     loop {
-        match change.publish(ack, &pin(), locks) {
+        match change.publish(&ack, &pin(), locks) {
             // Another thread is changing the same entry, and may need the CPU.
             Err(Stop::Again) => std::thread::yield_now(),
             done => return done,
@@ -167,7 +167,7 @@ impl PreparedChange for Never {
         match *self {}
     }
 
-    fn publish(&self, (): (), _guard: &Guard, _locks: &mut Locks<'_>) -> Step<Self::Done> {
+    fn publish(&self, (): &(), _guard: &Guard, _locks: &mut Locks<'_>) -> Step<Self::Done> {
         match *self {}
     }
 }

@@ -7,7 +7,7 @@ use pando_sync::{Counted, Detached, Guard, OpCell};
 use crate::{
     Ack, Backing, Change, Charge, Context, Error, NodeAttr, Result, Timestamp,
     caches::{
-        binding::{adopt, directory_body},
+        binding::{adopt, body_of},
         commit::commit,
     },
     objects::{
@@ -69,6 +69,7 @@ impl Create<'_> {
             gid: self.perm.gid,
             nlink: if matches!(self.make, Make::Directory) { 2 } else { 1 },
             size: target.len() as u64,
+            blocks: 0,
             rdev: if let Make::Special(_, rdev) = self.make { rdev } else { 0 },
             atime: now,
             mtime: now,
@@ -77,43 +78,40 @@ impl Create<'_> {
             target,
         }
     }
+}
 
-    /// The inode that the backing has made. It is already charged.
-    fn inode(&self, shard: Arc<Shard>, ino: u64) -> Inode {
-        let body = match self.make {
-            Make::Directory => directory_body(&shard.sb, ino, 2),
-            _ => self.make.body(&shard.sb),
-        };
-        Inode::loaded(shard, &NodeAttr { ino, ..self.attr() }, body)
-    }
+/// The inode that the backing has made. It is already charged.
+fn inode(shard: Arc<Shard>, made: &NodeAttr) -> Inode {
+    let body = body_of(&shard.sb, made);
+    Inode::loaded(shard, made, body)
 }
 
 impl PreparedChange for Create<'_> {
-    type Ack = u64;
+    type Ack = NodeAttr;
     type Done = Counted<Dentry>;
 
     fn sb(&self) -> &Arc<SuperBlock> {
         &self.place.parent().shard.sb
     }
 
-    fn commit(&self, backing: &dyn Backing) -> Result<u64> {
+    fn commit(&self, backing: &dyn Backing) -> Result<NodeAttr> {
         // Charged before the commit: what the backing has committed must not be refused afterwards.
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let (dir, name) = (self.place.parent().ino, &*self.place.name);
-        let Ack::Made(ino) = commit(self.sb(), backing, &Change::Create { dir, name, attr: &self.attr() })? else {
-            // The backing has made the inode and has not said which.
+        let Ack::Made(made) = commit(self.sb(), backing, &Change::Create { dir, name, attr: &self.attr() })? else {
+            // The backing has made an inode and has not said which.
             self.place.report();
             return Err(Error::Io);
         };
         charge.keep();
-        Ok(ino)
+        Ok(made)
     }
 
     fn refused(&self, error: Error, guard: &Guard) {
         self.place.note_refusal(error, guard);
     }
 
-    fn publish(&self, ino: u64, guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
+    fn publish(&self, made: &NodeAttr, guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let (sb, parent) = (self.sb(), self.place.parent());
         self.place.unbind_stale(guard)?;
         // The committed entry is published even if the tree is being shut down: the thread that
@@ -122,12 +120,12 @@ impl PreparedChange for Create<'_> {
         let parent_ref = self.place.directory()?.parent_ref(self.place.dir(guard), guard).inspect_err(|_| {
             // The directory is removed. The inode's charge is refunded, and the backing will be
             // told that it is unused.
-            let dentry = Counted::new(Dentry::new(self.inode(shard.clone(), ino)));
+            let dentry = Counted::new(Dentry::new(inode(shard.clone(), made)));
             adopt(sb, &dentry, guard);
             drop(sb.inodes.remove_unlinked(&dentry, guard));
         })?;
         let (dirent, dirent_place, dentry) = Detached::pair(
-            || Dentry::new(self.inode(shard, ino)),
+            || Dentry::new(inode(shard, made)),
             |dentry| Dirent::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );
         dentry.place.fill(dirent_place);

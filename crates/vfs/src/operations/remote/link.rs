@@ -62,7 +62,7 @@ impl PreparedChange for Link {
         self.place.note_refusal(error, guard);
     }
 
-    fn publish(&self, (): (), guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
+    fn publish(&self, (): &(), guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let sb = self.sb();
         self.place.unbind_stale(guard)?;
         let name = (self.place.hash, &*self.place.name);

@@ -13,6 +13,7 @@ use crate::{
         parent::Parent,
         step::{Step, Stop},
     },
+    types::Walk,
 };
 
 /// A directory entry, and the dentry that it shows.
@@ -57,6 +58,15 @@ pub(crate) fn expect_fresh_itself<'g>(dentry: Shared<'g, Dentry>, guard: &'g Gua
         Some(parent) => expect_fresh(parent),
         None => Ok(()),
     }
+}
+
+/// Checks that the cached attributes are up to date, if the walk is for them. If an operation of
+/// this tree has made the backing stamp times, the attempt ends with a question to it.
+pub(crate) fn expect_attributes(dentry: Shared<'_, Dentry>, flags: Walk) -> Step<()> {
+    if flags.contains(Walk::ATTRIBUTES) && dentry.to_ref().inode().is_outdated() {
+        return Err(Stop::Ask(Box::new(Ask::Attributes(dentry.get().ok_or(Stop::Again)?))));
+    }
+    Ok(())
 }
 
 /// The hash of a name that is to be made, after a check that it is not bound.

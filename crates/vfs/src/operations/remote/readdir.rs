@@ -8,8 +8,10 @@ use crate::{
         attempt::run_lockless,
         batch::{AFTER_DOTDOT, BATCH, Batch, Gathered},
         namei::lookup,
+        remote::lookup::expect_attributes,
         step::Stop,
     },
+    types::Walk,
 };
 
 /// Gathers the next entries of a backed tree, in the backing's order and with its cookies. The
@@ -62,6 +64,7 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
 fn child(dir: &DentryRef, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
     run_lockless(&dir.0.sb().namespace, |guard| {
         let Some(found) = lookup(dir.0.share(guard), name, guard)? else { return Ok(None) };
+        expect_attributes(found, Walk::ATTRIBUTES)?;
         let held = found.get().ok_or(Stop::Again)?;
         Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
     })

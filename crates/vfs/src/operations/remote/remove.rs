@@ -63,7 +63,7 @@ impl PreparedChange for Remove {
         commit(self.sb(), backing, &Change::Remove { dir, name, ino: self.ino }).map(drop)
     }
 
-    fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+    fn publish(&self, (): &(), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
         let found = Bound::find(self.place.dir(guard), self.place.hash, &self.place.name, guard)?;
         let bound = found.ok_or(Error::NoEntry)?;
         // The backing has removed the directory. If the cache still shows entries in it, others

@@ -77,7 +77,7 @@ impl PreparedChange for Rename {
         self.new.note_refusal(error, guard);
     }
 
-    fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+    fn publish(&self, (): &(), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
         let source = Bound::find(self.old.dir(guard), self.old.hash, &self.old.name, guard)?.ok_or(Error::NoEntry)?;
         let target = Bound::find(self.new.dir(guard), self.new.hash, &self.new.name, guard)?;
         if target.is_none() {

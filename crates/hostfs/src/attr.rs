@@ -1,0 +1,92 @@
+//! Attributes, from the form of statx(2) to that of the tree.
+
+use std::os::fd::BorrowedFd;
+
+use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, readlinkat, statx};
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+/// The attributes of an open file, as the host gives them.
+pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Statx> {
+    statx(file, c"", AtFlags::EMPTY_PATH, WANTED).map_err(from_errno)
+}
+
+/// The attributes in the form of the tree, with its number of the inode.
+pub(crate) fn attr_of(stat: &Statx, number: u64, file: BorrowedFd<'_>) -> Result<NodeAttr> {
+    let kind = kind_of(stat)?;
+    let mut attr = NodeAttr::new(number, kind, u32::from(stat.stx_mode) & 0o7777, time(&stat.stx_mtime));
+    attr.uid = stat.stx_uid;
+    attr.gid = stat.stx_gid;
+    attr.nlink = stat.stx_nlink;
+    attr.size = stat.stx_size;
+    attr.blocks = stat.stx_blocks;
+    attr.rdev = device_number(stat.stx_rdev_major, stat.stx_rdev_minor);
+    attr.atime = time(&stat.stx_atime);
+    attr.ctime = time(&stat.stx_ctime);
+    // Not all file systems have a time of creation. This one is at least never later than it.
+    attr.btime = if has_btime(stat) { time(&stat.stx_btime) } else { attr.mtime.min(attr.ctime) };
+    if kind == FileKind::Symlink {
+        attr.target = readlinkat(file, c"", Vec::new()).map_err(from_errno)?.into_bytes().into();
+    }
+    Ok(attr)
+}
+
+pub(crate) fn kind_of(stat: &Statx) -> Result<FileKind> {
+    kind(rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()))
+}
+
+pub(crate) fn kind(kind: rustix::fs::FileType) -> Result<FileKind> {
+    use rustix::fs::FileType;
+    Ok(match kind {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Unknown => return Err(Error::Io),
+    })
+}
+
+/// The time of creation in nanoseconds; 0 if the file system has none.
+pub(crate) fn born(stat: &Statx) -> i64 {
+    if has_btime(stat) { time(&stat.stx_btime).0 } else { 0 }
+}
+
+fn has_btime(stat: &Statx) -> bool {
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME)
+}
+
+/// Beyond the years 1678 to 2262 the nearest time that the tree can express.
+fn time(time: &StatxTimestamp) -> Timestamp {
+    Timestamp(time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into()))
+}
+
+/// A device number in the kernel's form of 32 bits (`new_encode_dev()`).
+fn device_number(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// Major and minor of [`device_number`] (`new_decode_dev()`).
+pub(crate) fn major_minor(number: u32) -> (u32, u32) {
+    ((number & 0xfff00) >> 8, (number & 0xff) | ((number >> 12) & 0xfff00))
+}
+
+pub(crate) fn from_errno(errno: rustix::io::Errno) -> Error {
+    Error::from_errno(errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_converted_both_ways() {
+        for (major, minor) in [(0, 0), (8, 1), (1, 3), (259, 0x12345), (0xfff, 0xfffff)] {
+            assert_eq!(major_minor(device_number(major, minor)), (major, minor));
+        }
+        assert_eq!(device_number(8, 1), 0x801);
+    }
+}

@@ -1,0 +1,221 @@
+//! Changes of the host's directory.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use pando_vfs::{Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
+use rustix::{
+    fs::{
+        AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, linkat, makedev,
+        mkdirat, mknodat, openat, renameat_with, symlinkat, unlinkat, utimensat,
+    },
+    io::Errno,
+};
+
+use crate::{
+    attr::{from_errno, kind_of, major_minor, stat},
+    descriptors::Use,
+    nodes::Node,
+    owner, sys,
+    tree::{Found, Tree, identify, open_beneath},
+};
+
+impl Tree {
+    pub(crate) fn change(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        match *change {
+            Change::Create { dir, name, attr } => Ok(Ack::Made(self.create(dir, name, attr)?)),
+            Change::Link { ino, dir, name } => Ok(self.link(ino, dir, name)?),
+            Change::Remove { dir, name, ino } => Ok(self.remove(dir, name, ino)?),
+            Change::Rename { from, to, flags, ino, target } => Ok(self.rename((from, ino), (to, target), flags)?),
+            Change::SetAttr { ino, attr, meant } => Ok(self.set_attr(ino, attr, meant)?),
+            Change::SetXattr { ino, name, value } => Ok(self.set_xattr(ino, name, value)?),
+            _ => Err(Error::NotSupported.into()),
+        }
+    }
+
+    /// A directory, for a change of its names.
+    fn dir_fd(&self, number: u64) -> Result<(Arc<Node>, Arc<OwnedFd>)> {
+        let node = self.node(number).map_err(|_| Error::NoEntry)?;
+        let file = self.path_fd(&node).map_err(|error| if error == Error::Stale { Error::NoEntry } else { error })?;
+        Ok((node, file))
+    }
+
+    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<NodeAttr> {
+        let (dir, dir_fd) = self.dir_fd(dir)?;
+        let at = dir_fd.as_fd();
+        let mode = Mode::from_raw_mode(attr.mode);
+        let make = || match attr.kind {
+            FileKind::File => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                openat(at, name, flags, mode).map(Some).map_err(from_errno)
+            }
+            FileKind::Directory => done(mkdirat(at, name, mode)),
+            FileKind::Symlink => done(symlinkat(&*attr.target, at, name)),
+            kind => {
+                let (major, minor) = major_minor(attr.rdev);
+                done(mknodat(at, name, file_type(kind)?, mode, makedev(major, minor)))
+            }
+        };
+        let written = owner::making_for(attr.uid, attr.gid, make)?;
+        let file = open_beneath(at, name)?;
+        self.complete(file.as_fd(), attr)?;
+        let Found { node, attr: made } = self.found(file, &dir, name)?;
+        if let Some(written) = written {
+            // Unless others have replaced the new file already.
+            if identify(written.as_fd())?.0 == node.identity {
+                self.descriptors.keep(node.number, Use::Write, written);
+            }
+        }
+        Ok(made)
+    }
+
+    fn link(&self, number: u64, dir: u64, name: &[u8]) -> Result<Ack> {
+        let node = self.node(number)?;
+        let file = self.path_fd(&node)?;
+        let (_, dir_fd) = self.dir_fd(dir)?;
+        match linkat(&*file, c"", &*dir_fd, name, AtFlags::EMPTY_PATH) {
+            // Without CAP_DAC_READ_SEARCH.
+            Err(Errno::NOENT | Errno::PERM) => {
+                let (proc, open) = self.proc_path(file.as_fd());
+                linkat(proc, open, &*dir_fd, name, AtFlags::SYMLINK_FOLLOW).map_err(from_errno)?;
+            }
+            linked => linked.map_err(from_errno)?,
+        }
+        Ok(Ack::Done)
+    }
+
+    fn remove(&self, dir: u64, name: &[u8], number: u64) -> Result<Ack> {
+        let (dir, dir_fd) = self.dir_fd(dir)?;
+        let node = self.node(number)?;
+        let flags = if node.kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        self.may_lose_a_name(&node, &dir, name, || unlinkat(&*dir_fd, name, flags).map_err(from_errno))?;
+        Ok(Ack::Done)
+    }
+
+    /// Renames an inode, and the target if there is one.
+    fn rename(
+        &self,
+        (from, number): ((u64, &[u8]), u64),
+        (to, target): ((u64, &[u8]), Option<u64>),
+        flags: RenameFlags,
+    ) -> Result<Ack> {
+        let ((from_dir, from_fd), (to_dir, to_fd)) = (self.dir_fd(from.0)?, self.dir_fd(to.0)?);
+        let is_exchange = flags.contains(RenameFlags::EXCHANGE);
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        let rename = || renameat_with(&*from_fd, from.1, &*to_fd, to.1, flags).map_err(from_errno);
+        let target = target.map(|target| self.node(target)).transpose()?;
+        match &target {
+            Some(replaced) if !is_exchange => self.may_lose_a_name(replaced, &to_dir, to.1, rename)?,
+            _ => rename()?,
+        }
+        if let Ok(renamed) = self.node(number) {
+            self.moved_to(&renamed, &to_dir, to.1);
+        }
+        if let Some(exchanged) = target.filter(|_| is_exchange) {
+            self.moved_to(&exchanged, &from_dir, from.1);
+        }
+        Ok(Ack::Done)
+    }
+
+    /// Makes a change by which an inode loses a name, perhaps the last. Then it is kept open until
+    /// the tree does not use it any more, and also if no other way to it is known.
+    fn may_lose_a_name(
+        &self,
+        node: &Arc<Node>,
+        dir: &Arc<Node>,
+        name: &[u8],
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match self.pin(node) {
+            // Others have removed it. What the name leads to now is another inode.
+            Ok(()) | Err(Error::Stale | Error::NoEntry) => {}
+            Err(error) => return Err(error),
+        }
+        let done = change();
+        let was_the_way = node.place().as_ref().is_some_and(|place| Arc::ptr_eq(&place.0, dir) && *place.1 == *name);
+        if done.is_err() || !was_the_way {
+            self.unpin_if_named(node);
+        }
+        done
+    }
+
+    fn set_attr(&self, number: u64, attr: &NodeAttr, meant: AttrMask) -> Result<Ack> {
+        let node = self.node(number)?;
+        let file = self.path_fd(&node)?;
+        let of = |which, id: u32| meant.contains(which).then_some(id);
+        let (uid, gid) = (of(AttrMask::UID, attr.uid), of(AttrMask::GID, attr.gid));
+        // A chown that changes nothing stamps ctime. Nothing else can.
+        if uid.is_some() || gid.is_some() || meant == AttrMask::CTIME {
+            chown(file.as_fd(), uid, gid)?;
+        }
+        // After the owner: a chown clears setuid and setgid.
+        if meant.contains(AttrMask::MODE) {
+            self.chmod(file.as_fd(), attr.mode)?;
+        }
+        if meant.intersects(AttrMask::ATIME | AttrMask::MTIME) {
+            let time = |which, time: Timestamp| {
+                if meant.contains(which) { timespec(time) } else { Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } }
+            };
+            let times = Timestamps {
+                last_access: time(AttrMask::ATIME, attr.atime),
+                last_modification: time(AttrMask::MTIME, attr.mtime),
+            };
+            utimensat(&*file, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)?;
+        }
+        Ok(Ack::Done)
+    }
+
+    fn set_xattr(&self, number: u64, name: &[u8], value: Option<&[u8]>) -> Result<Ack> {
+        let node = self.node(number)?;
+        let file = self.path_fd(&node)?;
+        match value {
+            Some(value) => sys::set_xattr(self.open_file(file.as_fd()), name, value)?,
+            None => sys::remove_xattr(self.open_file(file.as_fd()), name)?,
+        }
+        Ok(Ack::Done)
+    }
+
+    fn chmod(&self, file: BorrowedFd<'_>, mode: u32) -> Result<()> {
+        let (proc, open) = self.proc_path(file);
+        chmodat(proc, open, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(from_errno)
+    }
+
+    /// Sets the mode bits of a new inode that the host has not set: the umask of this process has
+    /// cleared them, for example.
+    ///
+    /// By now its name may lead to an inode that others have put there. Such an inode is not
+    /// changed, unless it is of the same kind and has the same owner, which the host's users could
+    /// not make for someone else.
+    fn complete(&self, file: BorrowedFd<'_>, attr: &NodeAttr) -> Result<()> {
+        let made = stat(file)?;
+        let is_ours = kind_of(&made)? == attr.kind && (made.stx_uid, made.stx_gid) == (attr.uid, attr.gid);
+        let has_mode = u32::from(made.stx_mode) & 0o7777 == attr.mode;
+        if attr.kind == FileKind::Symlink || has_mode || !is_ours { Ok(()) } else { self.chmod(file, attr.mode) }
+    }
+}
+
+fn chown(file: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    chownat(file, c"", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH).map_err(from_errno)
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    let (seconds, nanoseconds) = (time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000));
+    Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ }
+}
+
+fn file_type(kind: FileKind) -> Result<FileType> {
+    Ok(match kind {
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        _ => return Err(Error::NotSupported),
+    })
+}
+
+/// The result of a call that makes an inode and does not open it.
+fn done(made: rustix::io::Result<()>) -> Result<Option<OwnedFd>> {
+    made.map(|()| None).map_err(from_errno)
+}

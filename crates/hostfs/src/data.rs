@@ -1,0 +1,101 @@
+//! The contents of a file of the host.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::OwnedFd,
+    sync::Arc,
+};
+
+use pando_vfs::{Error, FileData, Result};
+use rustix::{
+    fs::{FallocateFlags, SeekFrom, fallocate, fsync, ftruncate, seek},
+    io::{preadv, pwrite, pwritev},
+};
+
+use crate::{attr::from_errno, descriptors::Use, nodes::Node, tree::Tree};
+
+/// The contents of an inode. Its descriptors are opened at the first use, and may be closed at any
+/// time.
+pub(crate) struct HostData {
+    tree: Arc<Tree>,
+    /// None if the tree did not know the inode any more.
+    node: Option<Arc<Node>>,
+}
+
+impl HostData {
+    pub(crate) fn new(tree: &Arc<Tree>, ino: u64) -> Self {
+        Self { tree: tree.clone(), node: tree.nodes.get(ino) }
+    }
+
+    fn open(&self, with: Use) -> Result<Arc<OwnedFd>> {
+        self.tree.data_fd(self.node.as_ref().ok_or(Error::Stale)?, with)
+    }
+
+    /// As lseek(2), whose position nothing else here uses.
+    fn seek(&self, to: SeekFrom) -> Option<u64> {
+        let file = self.open(Use::Read).ok()?;
+        seek(&*file, to).ok()
+    }
+}
+
+/// Repeats a call that a signal has interrupted.
+fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> Result<T> {
+    rustix::io::retry_on_intr(call).map_err(from_errno)
+}
+
+impl FileData for HostData {
+    fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize> {
+        self.readv_at(&mut [IoSliceMut::new(buf)], offset, size)
+    }
+
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
+        let file = self.open(Use::Write)?;
+        retry(|| pwrite(&*file, data, offset))
+    }
+
+    /// The whole buffers are read, even at the end of the file: the host then stamps the access.
+    fn readv_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64, size: u64) -> Result<usize> {
+        let file = self.open(Use::Read)?;
+        let count = retry(|| preadv(&*file, buffers, offset))?;
+        // Others may have made the file longer.
+        Ok(count.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)))
+    }
+
+    fn writev_at(&mut self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        let file = self.open(Use::Write)?;
+        retry(|| pwritev(&*file, buffers, offset))
+    }
+
+    fn truncate(&mut self, _old_size: u64, new_size: u64) -> Result<()> {
+        let file = self.open(Use::Write)?;
+        retry(|| ftruncate(&*file, new_size))
+    }
+
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        let file = self.open(Use::Write)?;
+        retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE, offset, len))
+    }
+
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        let file = self.open(Use::Write)?;
+        retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len))
+    }
+
+    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+        self.seek(SeekFrom::Data(offset)).filter(|found| *found < size)
+    }
+
+    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+        self.seek(SeekFrom::Hole(offset)).map_or(size, |found| found.min(size))
+    }
+
+    fn blocks(&self) -> Option<u64> {
+        None
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        // Either descriptor stands for the whole file. One for writing may not be permitted.
+        let file = self.open(Use::Read).or_else(|_| self.open(Use::Write))?;
+        retry(|| fsync(&*file))
+    }
+}

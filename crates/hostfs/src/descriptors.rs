@@ -1,0 +1,72 @@
+//! Open descriptors of inodes: those that were used last, at most a given number.
+
+use std::{
+    num::NonZeroUsize,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use lru::LruCache;
+
+/// Two inodes seldom share the lock of a part of the cache.
+const PARTS: usize = 16;
+
+/// What a descriptor can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Use {
+    /// Everything except access to the contents (O_PATH).
+    Path,
+    Read,
+    Write,
+}
+
+/// The open descriptors of inodes that no one else keeps open.
+#[derive(Debug)]
+pub(crate) struct Descriptors(Box<[Mutex<Part>]>);
+
+/// The descriptors of some inodes, by their numbers.
+type Part = LruCache<(u64, Use), Arc<OwnedFd>>;
+
+impl Descriptors {
+    /// At most `max` descriptors, but at least one in each part.
+    pub(crate) fn new(max: usize) -> Self {
+        let each = NonZeroUsize::new(max / PARTS).unwrap_or(NonZeroUsize::MIN);
+        Self((0..PARTS).map(|_| Mutex::new(LruCache::new(each))).collect())
+    }
+
+    fn part(&self, number: u64) -> MutexGuard<'_, Part> {
+        self.0[number as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, number: u64, with: Use) -> Option<Arc<OwnedFd>> {
+        self.part(number).get(&(number, with)).cloned()
+    }
+
+    /// Keeps a descriptor. Returns it, or the one that another thread has put there first.
+    pub(crate) fn keep(&self, number: u64, with: Use, file: OwnedFd) -> Arc<OwnedFd> {
+        let file = Arc::new(file);
+        let mut part = self.part(number);
+        if let Some(found) = part.get(&(number, with)) {
+            return found.clone();
+        }
+        let replaced = part.push((number, with), file.clone());
+        drop(part);
+        // Closed without the lock.
+        drop(replaced);
+        file
+    }
+
+    /// Closes the descriptors of an inode that is not used any more.
+    pub(crate) fn remove(&self, number: u64) {
+        let closed = {
+            let mut part = self.part(number);
+            [Use::Path, Use::Read, Use::Write].map(|with| part.pop(&(number, with)))
+        };
+        drop(closed);
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+}

@@ -1,0 +1,167 @@
+//! The driver: the tree's calls, made on the host.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, OnceLock, Weak},
+    thread,
+};
+
+use pando_vfs::{
+    Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
+    StatFs, Xattr,
+};
+use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
+
+use crate::{HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, sys, tree::Tree};
+
+/// How often a value is read again that has grown since its size was asked for.
+const GROWN_MAX: u32 = 16;
+
+impl HostFs {
+    /// A directory of the host as a tree.
+    ///
+    /// # Errors
+    /// Those of open(2): ENOENT, EACCES, and ENOTDIR if it is no directory.
+    pub fn open(dir: impl AsRef<Path>, options: HostOptions) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::of(open(dir.as_ref(), flags, Mode::empty())?, options)
+    }
+
+    /// An open directory as a tree. It may also be one that no path leads to.
+    ///
+    /// # Errors
+    /// As [`HostFs::open`].
+    pub fn of(dir: impl AsFd, options: HostOptions) -> io::Result<Self> {
+        let tree = Arc::new(Tree::new(dir.as_fd(), &options)?);
+        Ok(Self { tree, recheck: options.recheck, feed: OnceLock::new() })
+    }
+
+    /// How many descriptors are open for inodes, and how many inodes the tree uses.
+    #[must_use]
+    pub fn usage(&self) -> (usize, usize) {
+        (self.tree.descriptors.len(), self.tree.nodes.len())
+    }
+}
+
+impl Driver for HostFs {
+    fn statfs(&self) -> StatFs {
+        let Ok(host) = fstatvfs(&self.tree.root_fd) else { return StatFs::new(4096) };
+        let unit = u32::try_from(host.f_frsize).unwrap_or(4096);
+        let mut stat = StatFs::new(unit).blocks(host.f_blocks, host.f_bfree).inodes(host.f_files, host.f_ffree);
+        stat.bavail = host.f_bavail;
+        stat
+    }
+
+    fn charge(&self, _what: Charge) -> Result<()> {
+        Ok(())
+    }
+
+    fn release(&self, _what: Charge) {}
+
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        Box::new(HostData::new(&self.tree, ino))
+    }
+
+    fn sync(&self) -> Result<()> {
+        syncfs(&self.tree.root_fd).map_err(from_errno)
+    }
+
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
+    }
+}
+
+impl Backing for HostFs {
+    fn stamps_times(&self) -> bool {
+        true
+    }
+
+    fn accessed(&self, ino: u64) -> Result<()> {
+        self.tree.access(&self.tree.node(ino)?)
+    }
+
+    fn connect(&self, feed: Feed) -> Result<NodeAttr> {
+        if let Recheck::Every(interval) = self.recheck {
+            let tree = Arc::downgrade(&self.tree);
+            let feed = feed.clone();
+            let recheck = move || {
+                while Weak::strong_count(&tree) > 0 {
+                    thread::sleep(interval);
+                    feed.everything_changed();
+                }
+            };
+            thread::Builder::new().name("pando-recheck".into()).spawn(recheck)?;
+        }
+        // One tree for each driver.
+        self.feed.set(feed).map_err(|_| Error::Busy)?;
+        self.tree.getattr(&self.tree.root)
+    }
+
+    fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()> {
+        let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
+        for (place, name) in names.iter().enumerate() {
+            each(place, self.tree.lookup(&dir, name).map(|found| found.map(|found| found.attr)));
+        }
+        Ok(())
+    }
+
+    fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
+        for (place, ino) in inos.iter().enumerate() {
+            each(place, self.tree.node(*ino).and_then(|node| self.tree.getattr(&node)));
+        }
+        Ok(())
+    }
+
+    fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        self.tree.change(change)
+    }
+
+    fn forget(&self, ino: u64) {
+        self.tree.descriptors.remove(ino);
+        self.tree.nodes.remove(ino);
+    }
+
+    fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
+        let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
+        self.tree.scan(&dir, cookie, wanted, each)
+    }
+
+    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
+        let node = self.tree.node(ino)?;
+        let file = self.tree.path_fd(&node)?;
+        let open = self.tree.open_file(file.as_fd());
+        let names = match grown(|buffer| sys::list_xattrs(open, buffer)) {
+            Err(Error::NotSupported) => return Ok(Vec::new()),
+            names => names?,
+        };
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let read = |name: &[u8]| match grown(|buffer| sys::get_xattr(open, name, buffer)) {
+            // Removed since, or not for this process.
+            Err(Error::NoData | Error::NotPermitted | Error::Access) => None,
+            value => Some(value.map(|value| (name.into(), value.into()))),
+        };
+        // Those of the system are the host's own, such as ACLs.
+        names.filter(|name| !name.starts_with(b"system.")).filter_map(read).collect()
+    }
+}
+
+/// The result of a call that tells its size if the buffer is empty.
+fn grown(mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result<Vec<u8>> {
+    for _ in 0..GROWN_MAX {
+        let size = call(&mut [])?;
+        let mut buffer = vec![0; size];
+        if size == 0 {
+            return Ok(buffer);
+        }
+        match call(&mut buffer) {
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => {}
+            read => {
+                buffer.truncate(read?);
+                return Ok(buffer);
+            }
+        }
+    }
+    Err(Error::Range)
+}

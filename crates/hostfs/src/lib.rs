@@ -1,0 +1,109 @@
+//! A directory of the host as a tree of pandofs.
+//!
+//! ```no_run
+//! use pando_hostfs::{HostFs, HostOptions};
+//! use pando_vfs::Vfs;
+//!
+//! let vfs = Vfs::new(HostFs::open("/srv/data", HostOptions::new())?)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The host keeps the names, the attributes, the times and the contents. The tree caches what was
+//! looked up, and makes every change on the host before it answers.
+//!
+//! # Limits
+//!
+//! Nothing on the host can lead out of the directory: names are looked up with openat2(2) and
+//! `RESOLVE_BENEATH`. What is mounted inside the directory is not shown (EXDEV). A directory that
+//! is moved out of it on the host stays usable for those who use it already.
+//!
+//! All calls are made with the credentials of this process. If it is root, what the tree makes for
+//! others has their user and group from the start. POSIX ACLs of the host are not shown, and the
+//! tree checks permissions by mode, owner and group only.
+//!
+//! Changes that others make on the host are seen after at most the time that [`Recheck`] says.
+//!
+//! | number | limit |
+//! | --- | --- |
+//! | descriptors open for inodes | [`HostOptions::descriptors`], 1,000 by default |
+//! | further descriptors | one for each inode in use without a name, one for each running call |
+#![deny(unsafe_code)]
+
+mod attr;
+mod change;
+mod data;
+mod descriptors;
+mod driver;
+mod nodes;
+mod owner;
+mod scan;
+#[allow(unsafe_code)]
+mod sys;
+mod tree;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use pando_vfs::Feed;
+
+/// A directory of the host: the driver to pass to `pando_vfs::Vfs::new`.
+#[derive(Debug)]
+pub struct HostFs {
+    tree: Arc<tree::Tree>,
+    recheck: Recheck,
+    feed: OnceLock<Feed>,
+}
+
+/// How the tree learns of changes that others make on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recheck {
+    /// Not at all: nobody else changes the directory.
+    Never,
+    /// What is cached is used for at most this time. Then it is asked for again.
+    Every(Duration),
+}
+
+/// Options of [`HostFs::open`].
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    descriptors: usize,
+    recheck: Recheck,
+    /// Inodes are opened by their way from the root, also if their handles would do.
+    walks: bool,
+}
+
+impl HostOptions {
+    /// 1,000 descriptors, and a recheck every second.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { descriptors: 1000, recheck: Recheck::Every(Duration::from_secs(1)), walks: false }
+    }
+
+    /// The number of descriptors that are kept open for inodes.
+    #[must_use]
+    pub const fn descriptors(self, descriptors: usize) -> Self {
+        Self { descriptors, ..self }
+    }
+
+    /// How changes by others are noticed.
+    #[must_use]
+    pub const fn recheck(self, recheck: Recheck) -> Self {
+        Self { recheck, ..self }
+    }
+
+    /// Opens inodes by their way from the root, as without CAP_DAC_READ_SEARCH, even if their file
+    /// handles would do.
+    #[must_use]
+    pub const fn without_handles(self) -> Self {
+        Self { walks: true, ..self }
+    }
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

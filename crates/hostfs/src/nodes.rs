@@ -1,0 +1,219 @@
+//! The numbers of inodes, and what is known of each.
+//!
+//! An inode is identified by its device, its number on the host, and its file handle. So an inode
+//! whose number the host has used again is another one. In the tree it usually has the number that
+//! it has on the host. If another inode of the tree has that number, because it is on another
+//! device or was removed while it was in use, it gets one from [`FIRST_OWN`] on.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use pando_vfs::FileKind;
+
+use crate::sys::Handle;
+
+/// The first number that no inode of the host has.
+const FIRST_OWN: u64 = 1 << 63;
+/// Two inodes seldom share the lock of a part of the table.
+const PARTS: usize = 256;
+
+/// What distinguishes an inode from all others of the host, at all times.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub version: Version,
+}
+
+/// What distinguishes an inode from others that had its number before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Version {
+    Handle(Handle),
+    /// The file system has no handles: the time of the creation, in nanoseconds.
+    Born(i64),
+}
+
+/// The way from the root of the tree to an inode: a directory, and the last name that was looked up
+/// there.
+pub(crate) type Place = (Arc<Node>, Box<[u8]>);
+
+/// An inode of the host that the tree uses.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The number in the tree.
+    pub number: u64,
+    pub identity: Identity,
+    pub kind: FileKind,
+    /// None for the root, and if inodes are opened by their handles.
+    place: Mutex<Option<Place>>,
+    /// Open while the inode may have no name.
+    pinned: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+impl Node {
+    pub(crate) fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pinned(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All inodes that the tree uses. The locks of parts come before that of the renumbered.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    /// The inodes with the number that they have on the host.
+    parts: Box<[Mutex<Part>]>,
+    renumbered: Mutex<Renumbered>,
+    /// How many are renumbered. Changed with the lock of the inode's part held.
+    renumbered_len: AtomicUsize,
+}
+
+/// Inodes by number.
+type Part = HashMap<u64, Arc<Node>>;
+
+/// The inodes with a number of our own.
+#[derive(Debug, Default)]
+struct Renumbered {
+    by_identity: HashMap<Identity, Arc<Node>>,
+    by_number: Part,
+    /// How many numbers were given.
+    given: u64,
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            renumbered: Mutex::default(),
+            renumbered_len: AtomicUsize::new(0),
+        }
+    }
+
+    /// The part of the inodes that have this number on the host.
+    fn part(&self, host: u64) -> MutexGuard<'_, Part> {
+        self.parts[host as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn renumbered(&self) -> MutexGuard<'_, Renumbered> {
+        self.renumbered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Node>> {
+        if number < FIRST_OWN {
+            self.part(number).get(&number).cloned()
+        } else {
+            self.renumbered().by_number.get(&number).cloned()
+        }
+    }
+
+    /// The inode with this identity. If it is new, it gets a number.
+    pub(crate) fn intern(&self, identity: Identity, kind: FileKind) -> Arc<Node> {
+        // Held until the number is chosen, so that an inode does not get two.
+        let mut part = self.part(identity.ino);
+        let host = part.get(&identity.ino);
+        if let Some(node) = host.filter(|node| node.identity == identity) {
+            return node.clone();
+        }
+        let is_free = host.is_none() && identity.ino < FIRST_OWN;
+        let make = |number, identity| {
+            Arc::new(Node { number, identity, kind, place: Mutex::default(), pinned: Mutex::default() })
+        };
+        if is_free && self.renumbered_len.load(Ordering::Relaxed) == 0 {
+            return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
+        }
+        let mut renumbered = self.renumbered();
+        // An inode with a number of our own keeps it as long as it is in use.
+        if let Some(node) = renumbered.by_identity.get(&identity) {
+            return node.clone();
+        }
+        if is_free {
+            return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
+        }
+        let node = make(FIRST_OWN + renumbered.given, identity.clone());
+        renumbered.given += 1;
+        renumbered.by_number.insert(node.number, node.clone());
+        renumbered.by_identity.insert(identity, node.clone());
+        self.renumbered_len.fetch_add(1, Ordering::Relaxed);
+        node
+    }
+
+    /// The tree does not use an inode any more.
+    pub(crate) fn remove(&self, number: u64) {
+        let Some(node) = self.get(number) else { return };
+        let mut part = self.part(node.identity.ino);
+        if number < FIRST_OWN {
+            part.remove(&number);
+        } else {
+            let mut renumbered = self.renumbered();
+            if renumbered.by_number.remove(&number).is_some() {
+                renumbered.by_identity.remove(&node.identity);
+                self.renumbered_len.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        // A descriptor that is closed by the drop of the node may be that of an inode without
+        // names, which the host then frees.
+        drop(part);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        let in_parts = |part: &Mutex<Part>| part.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.parts.iter().map(in_parts).sum::<usize>() + self.renumbered_len.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(dev: u64, ino: u64, born: i64) -> Identity {
+        Identity { dev, ino, version: Version::Born(born) }
+    }
+
+    fn number(nodes: &Nodes, identity: Identity) -> u64 {
+        nodes.intern(identity, FileKind::File).number
+    }
+
+    #[test]
+    fn an_inode_has_the_number_of_the_host_unless_it_is_in_use() {
+        let nodes = Nodes::new();
+        assert_eq!(number(&nodes, identity(1, 7, 0)), 7);
+        assert_eq!(number(&nodes, identity(1, 7, 0)), 7, "the same inode");
+        let other_device = number(&nodes, identity(2, 7, 0));
+        let recreated = number(&nodes, identity(1, 7, 1));
+        assert_eq!((other_device, recreated), (FIRST_OWN, FIRST_OWN + 1));
+        assert_eq!(nodes.len(), 3);
+    }
+
+    #[test]
+    fn a_number_stays_as_long_as_the_inode_is_in_use() {
+        let nodes = Nodes::new();
+        number(&nodes, identity(1, 7, 0));
+        let recreated = number(&nodes, identity(1, 7, 1));
+        nodes.remove(7);
+        assert_eq!(number(&nodes, identity(1, 7, 1)), recreated, "although 7 is free now");
+        nodes.remove(recreated);
+        assert!(nodes.get(recreated).is_none());
+        assert_eq!(number(&nodes, identity(1, 7, 1)), 7);
+        nodes.remove(7);
+        nodes.remove(7);
+        assert_eq!(nodes.len(), 0);
+    }
+
+    /// The host may have numbers as large as our own.
+    #[test]
+    fn large_numbers_of_the_host_are_replaced() {
+        let nodes = Nodes::new();
+        let large = number(&nodes, identity(1, u64::MAX, 0));
+        assert_eq!(large, FIRST_OWN);
+        assert_eq!(nodes.get(large).unwrap().identity.ino, u64::MAX);
+    }
+}

@@ -1,0 +1,254 @@
+//! The directory of the host: how its inodes are found, identified and opened.
+//!
+//! Every name is looked up in an open directory, with openat2(2). RESOLVE_BENEATH and its relatives
+//! make sure that no name leads out of that directory: not by `..`, not by a symbolic link that was
+//! put in its place, not by something that is mounted on it.
+//!
+//! An inode is opened again by its file handle. Without CAP_DAC_READ_SEARCH, or on a file system
+//! without handles, it is opened by the way from the root, name by name. What is found there is
+//! checked: it must be the same inode.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use pando_vfs::{Error, FileKind, NodeAttr, Result};
+use rustix::{
+    fs::{Mode, OFlags, RawDir, ResolveFlags, Statx, open, openat, openat2, readlinkat},
+    io::Errno,
+};
+
+use crate::{
+    HostOptions,
+    attr::{attr_of, born, from_errno, kind_of, stat},
+    descriptors::{Descriptors, Use},
+    nodes::{Identity, Node, Nodes, Version},
+    sys::{Handle, OpenFile},
+};
+
+/// No name leads out of its directory.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_XDEV)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+const READ_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory of the host, and what is known of its inodes.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// Open for reading, since handles are opened relative to it.
+    pub root_fd: Arc<OwnedFd>,
+    pub root: Arc<Node>,
+    /// `/proc/self/fd`, where a descriptor of O_PATH can be opened in another way.
+    proc_fds: OwnedFd,
+    pub nodes: Nodes,
+    pub descriptors: Descriptors,
+    /// Inodes are opened by their handles.
+    by_handle: bool,
+}
+
+/// An inode of the host, and the attributes that it had when it was found.
+pub(crate) struct Found {
+    pub node: Arc<Node>,
+    pub attr: NodeAttr,
+}
+
+impl Tree {
+    pub(crate) fn new(dir: BorrowedFd<'_>, options: &HostOptions) -> io::Result<Self> {
+        let root_fd = Arc::new(openat(dir, c".", READ_DIRECTORY, Mode::empty())?);
+        let proc_fds = open(c"/proc/self/fd", READ_DIRECTORY, Mode::empty())?;
+        let by_handle = !options.walks
+            && Handle::of(root_fd.as_fd()).is_ok_and(|handle| handle.open(root_fd.as_fd(), OFlags::PATH).is_ok());
+        let nodes = Nodes::new();
+        let (identity, found) = identify(root_fd.as_fd())?;
+        let root = nodes.intern(identity, kind_of(&found)?);
+        *root.pinned() = Some(root_fd.clone());
+        Ok(Self { root_fd, root, proc_fds, nodes, descriptors: Descriptors::new(options.descriptors), by_handle })
+    }
+
+    /// The inode with this number.
+    ///
+    /// # Errors
+    /// ESTALE if the tree does not use it.
+    pub(crate) fn node(&self, number: u64) -> Result<Arc<Node>> {
+        self.nodes.get(number).ok_or(Error::Stale)
+    }
+
+    /// A descriptor of an inode, for everything except its contents.
+    ///
+    /// # Errors
+    /// ESTALE if the inode is gone, or is not where it was when it was found last.
+    pub(crate) fn path_fd(&self, node: &Arc<Node>) -> Result<Arc<OwnedFd>> {
+        if let Some(open) = self.open_now(node) {
+            return Ok(open);
+        }
+        if self.by_handle
+            && let Version::Handle(handle) = &node.identity.version
+        {
+            let file = handle.open(self.root_fd.as_fd(), OFlags::PATH)?;
+            return Ok(self.descriptors.keep(node.number, Use::Path, file));
+        }
+        self.walk_to(node)
+    }
+
+    /// The descriptor of an inode, if it is open. The root always is.
+    fn open_now(&self, node: &Node) -> Option<Arc<OwnedFd>> {
+        let pinned = node.pinned().clone();
+        pinned.or_else(|| self.descriptors.get(node.number, Use::Path))
+    }
+
+    /// Opens an inode by the way from its nearest ancestor that is open.
+    fn walk_to(&self, node: &Arc<Node>) -> Result<Arc<OwnedFd>> {
+        let mut way: Vec<(Arc<Node>, Box<[u8]>)> = Vec::new();
+        let mut at = node.clone();
+        let mut file = loop {
+            if let Some(open) = self.open_now(&at) {
+                break open;
+            }
+            let (dir, name) = at.place().clone().ok_or(Error::Stale)?;
+            way.push((at, name));
+            at = dir;
+        };
+        for (node, name) in way.into_iter().rev() {
+            let found = open_beneath(file.as_fd(), &name).map_err(|error| match error {
+                Error::NoEntry | Error::NotDirectory => Error::Stale,
+                other => other,
+            })?;
+            if identify(found.as_fd())?.0 != node.identity {
+                return Err(Error::Stale);
+            }
+            file = self.descriptors.keep(node.number, Use::Path, found);
+        }
+        Ok(file)
+    }
+
+    /// A descriptor for reading or writing the contents of a file.
+    ///
+    /// # Errors
+    /// As [`Tree::path_fd`], and those of open(2).
+    pub(crate) fn data_fd(&self, node: &Arc<Node>, with: Use) -> Result<Arc<OwnedFd>> {
+        if let Some(open) = self.descriptors.get(node.number, with) {
+            return Ok(open);
+        }
+        let flags = if with == Use::Write { OFlags::WRONLY } else { OFlags::RDONLY };
+        let file = self.path_fd(node)?;
+        Ok(self.descriptors.keep(node.number, with, self.reopen(file.as_fd(), flags)?))
+    }
+
+    /// Opens an open file in another way. What is read through the result is not stamped as an
+    /// access, if this process may do that.
+    pub(crate) fn reopen(&self, file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+        let (dir, name) = self.proc_path(file);
+        let open = |flags| openat(dir, &name, flags | OFlags::CLOEXEC, Mode::empty());
+        match open(flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => open(flags),
+            opened => opened,
+        }
+        .map_err(from_errno)
+    }
+
+    /// Makes the host stamp an access: reads a little.
+    pub(crate) fn access(&self, node: &Arc<Node>) -> Result<()> {
+        let file = self.path_fd(node)?;
+        let (dir, name) = self.proc_path(file.as_fd());
+        let open = || openat(dir, &name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        match node.kind {
+            FileKind::File => {
+                rustix::io::pread(open().map_err(from_errno)?, &mut [0; 1], 0).map_err(from_errno)?;
+            }
+            FileKind::Directory => {
+                let mut buffer = [MaybeUninit::uninit(); 1024];
+                let _ = RawDir::new(open().map_err(from_errno)?, &mut buffer).next();
+            }
+            FileKind::Symlink => {
+                readlinkat(&*file, c"", Vec::new()).map_err(from_errno)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks up a name. None if it does not exist.
+    ///
+    /// # Errors
+    /// EXDEV if something is mounted there, and those of the host.
+    pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+        let dir_fd = self.path_fd(dir)?;
+        match open_beneath(dir_fd.as_fd(), name) {
+            Ok(file) => self.found(file, dir, name).map(Some),
+            Err(Error::NoEntry) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An inode that a name has led to.
+    pub(crate) fn found(&self, file: OwnedFd, dir: &Arc<Node>, name: &[u8]) -> Result<Found> {
+        let (identity, found) = identify(file.as_fd())?;
+        let node = self.nodes.intern(identity, kind_of(&found)?);
+        self.moved_to(&node, dir, name);
+        let attr = attr_of(&found, node.number, file.as_fd())?;
+        self.descriptors.keep(node.number, Use::Path, file);
+        Ok(Found { node, attr })
+    }
+
+    /// An inode has this name from now on.
+    pub(crate) fn moved_to(&self, node: &Node, dir: &Arc<Node>, name: &[u8]) {
+        if !self.by_handle {
+            *node.place() = Some((dir.clone(), name.into()));
+        }
+    }
+
+    /// The attributes of an inode.
+    pub(crate) fn getattr(&self, node: &Arc<Node>) -> Result<NodeAttr> {
+        let file = self.path_fd(node)?;
+        attr_of(&stat(file.as_fd())?, node.number, file.as_fd())
+    }
+
+    /// A directory and a name that lead to an open file, for the calls that take no descriptor of
+    /// O_PATH.
+    pub(crate) fn proc_path(&self, file: BorrowedFd<'_>) -> (BorrowedFd<'_>, String) {
+        (self.proc_fds.as_fd(), file.as_raw_fd().to_string())
+    }
+
+    pub(crate) fn open_file<'a>(&'a self, file: BorrowedFd<'a>) -> OpenFile<'a> {
+        OpenFile { dir: self.proc_fds.as_fd(), file }
+    }
+
+    /// Keeps an inode open that may lose its last name, so that threads that use it can go on.
+    pub(crate) fn pin(&self, node: &Arc<Node>) -> Result<()> {
+        let file = self.path_fd(node)?;
+        *node.pinned() = Some(file);
+        Ok(())
+    }
+
+    /// An inode that was kept open may still have names. Then it is not kept open any more.
+    pub(crate) fn unpin_if_named(&self, node: &Node) {
+        let pinned = node.pinned().clone();
+        let is_named = pinned.is_some_and(|file| stat(file.as_fd()).is_ok_and(|found| found.stx_nlink > 0));
+        if is_named {
+            node.pinned().take();
+        }
+    }
+}
+
+/// What identifies an open file, and its attributes.
+pub(crate) fn identify(file: BorrowedFd<'_>) -> Result<(Identity, Statx)> {
+    let found = stat(file)?;
+    let version = match Handle::of(file) {
+        Ok(handle) => Version::Handle(handle),
+        Err(_) => Version::Born(born(&found)),
+    };
+    let dev = u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor);
+    Ok((Identity { dev, ino: found.stx_ino, version }, found))
+}
+
+/// Opens what a name in a directory leads to, but not for its contents. A symbolic link is opened
+/// itself.
+pub(crate) fn open_beneath(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(dir, name, flags, Mode::empty(), BENEATH).map_err(from_errno)
+}

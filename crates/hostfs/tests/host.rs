@@ -1,0 +1,352 @@
+//! What a tree on a directory of the host does while others change the directory, and what nothing
+//! there can make it do.
+#![forbid(unsafe_code)]
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, symlink},
+        process::CommandExt,
+    },
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use pando_hostfs::{HostFs, HostOptions, Recheck};
+use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, Result, Stat, Vfs, Walk};
+use pandofs_testkit::{await_value, is_root, skipped};
+
+/// A tree on a directory of its own.
+struct Tree {
+    vfs: Vfs,
+    context: Context,
+    driver: Arc<HostFs>,
+    dir: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new(options: HostOptions) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let inside = dir.path().join("tree");
+        fs::create_dir(&inside).expect("made");
+        let driver = Arc::new(HostFs::open(inside, options).expect("opened"));
+        let vfs = Vfs::new(driver.clone()).expect("a tree");
+        let context = Context::new(&vfs, credentials());
+        Self { vfs, context, driver, dir }
+    }
+
+    /// The same path on the host.
+    fn host(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("tree").join(path)
+    }
+
+    fn stat(&self, path: &str) -> Result<Stat> {
+        self.vfs.stat(&self.context, At::Cwd, path, Walk::NOFOLLOW)
+    }
+
+    fn open(&self, path: &str, flags: OpenFlags) -> Result<File> {
+        self.vfs.open(&self.context, At::Cwd, path, flags, 0o644)
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>> {
+        let file = self.open(path, OpenFlags::RDONLY)?;
+        let mut buffer = [0; 64];
+        file.read(&mut buffer).map(|count| buffer[..count].to_vec())
+    }
+}
+
+/// This process, as the tree sees it.
+fn credentials() -> Credentials {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if uid == 0 { Credentials::root() } else { Credentials::user(uid, gid, &[]) }
+}
+
+/// Nobody else changes the directory.
+fn alone() -> HostOptions {
+    HostOptions::new().recheck(Recheck::Never)
+}
+
+/// Inodes are opened by their handles, if this process may do that, and by the way from the root.
+fn both_ways() -> [HostOptions; 2] {
+    [alone(), alone().without_handles()]
+}
+
+#[test]
+fn changes_on_the_host_are_seen_after_the_interval() {
+    let tree = Tree::new(HostOptions::new().recheck(Recheck::Every(Duration::from_millis(5))));
+    assert_eq!(tree.stat("file").unwrap_err(), Error::NoEntry);
+    fs::write(tree.host("file"), "one").unwrap();
+    await_value(Ok(3), || tree.stat("file").map(|stat| stat.size));
+    fs::write(tree.host("file"), "longer").unwrap();
+    await_value(Ok(6), || tree.stat("file").map(|stat| stat.size));
+    fs::rename(tree.host("file"), tree.host("other")).unwrap();
+    await_value((Err(Error::NoEntry), Ok(6)), || {
+        (tree.stat("file").map(|stat| stat.size), tree.stat("other").map(|stat| stat.size))
+    });
+}
+
+#[test]
+fn attributes_are_those_of_the_host_after_changes_of_the_tree() {
+    let tree = Tree::new(alone());
+    let same = |path: &str| {
+        let (here, there) = (tree.stat(path).unwrap(), fs::symlink_metadata(tree.host(path)).unwrap());
+        let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
+        assert_eq!(
+            (here.size, here.blocks, here.nlink.into()),
+            (there.size(), there.blocks(), there.nlink()),
+            "{path}"
+        );
+        assert_eq!(here.mtime.0, nanoseconds(there.mtime(), there.mtime_nsec()), "{path}");
+        assert_eq!(here.ctime.0, nanoseconds(there.ctime(), there.ctime_nsec()), "{path}");
+        assert_eq!(here.mode | there.mode() & 0o170_000, there.mode(), "{path}");
+    };
+    tree.vfs.mkdir(&tree.context, At::Cwd, "dir", 0o755).unwrap();
+    let file = tree.open("dir/file", OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+    ["dir", "dir/file"].iter().for_each(|path| same(path));
+    file.write(&[7; 100_000]).unwrap();
+    ["dir", "dir/file"].iter().for_each(|path| same(path));
+    assert_eq!(file.stat(), tree.stat("dir/file").unwrap());
+    tree.vfs.link(&tree.context, At::Cwd, "dir/file", At::Cwd, "link", Walk::empty()).unwrap();
+    tree.vfs.chmod(&tree.context, At::Cwd, "link", 0o600, Walk::empty()).unwrap();
+    ["dir/file", "link", "."].iter().for_each(|path| same(path));
+    tree.vfs.unlink(&tree.context, At::Cwd, "dir/file").unwrap();
+    tree.vfs.symlink(&tree.context, b"target", At::Cwd, "dir/symlink").unwrap();
+    ["dir", "link", "dir/symlink"].iter().for_each(|path| same(path));
+    file.truncate(5).unwrap();
+    same("link");
+}
+
+/// The tree still uses the first inode, and has no descriptor of it that would keep its number on
+/// the host from being used again.
+#[test]
+fn an_inode_number_that_the_host_uses_again_is_another_inode() {
+    let tree = Tree::new(HostOptions::new().descriptors(0).recheck(Recheck::Every(Duration::from_millis(5))));
+    let others: Vec<String> = (0..64).map(|i| format!("other{i}")).collect();
+    others.iter().for_each(|name| fs::write(tree.host(name), "").unwrap());
+    for _ in 0..20 {
+        fs::write(tree.host("file"), "old").unwrap();
+        let number = fs::metadata(tree.host("file")).unwrap().ino();
+        await_value(Ok(number), || tree.stat("file").map(|stat| stat.ino));
+        let old = tree.vfs.lookup(&tree.context, At::Cwd, "file", Walk::empty()).unwrap();
+        tree.vfs.evict(usize::MAX).unwrap();
+        for name in &others {
+            tree.stat(name).unwrap();
+        }
+        fs::remove_file(tree.host("file")).unwrap();
+        fs::write(tree.host("file"), "new").unwrap();
+        let is_used_again = fs::metadata(tree.host("file")).unwrap().ino() == number;
+        if is_used_again {
+            await_value(Ok(b"new".to_vec()), || tree.read("file"));
+            assert_eq!(old.stat().ino, number);
+            assert_ne!(tree.stat("file").unwrap().ino, number);
+            return;
+        }
+        drop(old);
+        fs::remove_file(tree.host("file")).unwrap();
+        await_value(Err(Error::NoEntry), || tree.stat("file").map(drop));
+    }
+    skipped("the file system of the temporary directory does not use inode numbers again");
+}
+
+/// A thread replaces a directory by a symbolic link that leads out of the tree, again and again.
+#[test]
+fn a_symbolic_link_in_the_place_of_a_directory_leads_nowhere() {
+    for options in both_ways() {
+        let tree = Tree::new(options.recheck(Recheck::Every(Duration::from_millis(1))));
+        let outside = tree.dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "outside").unwrap();
+        fs::create_dir(tree.host("real")).unwrap();
+        fs::write(tree.host("real/file"), "inside").unwrap();
+        symlink(&outside, tree.host("link")).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for from in ["real", "link"] {
+                        fs::rename(tree.host(from), tree.host("name")).unwrap();
+                        std::thread::sleep(Duration::from_micros(100));
+                        fs::rename(tree.host("name"), tree.host(from)).unwrap();
+                    }
+                }
+            });
+            let mut inside = 0;
+            for round in 0..20_000 {
+                match tree.read("name/file") {
+                    Ok(found) => {
+                        assert_eq!(String::from_utf8_lossy(&found), "inside");
+                        inside += 1;
+                    }
+                    Err(Error::NoEntry | Error::NotDirectory | Error::Stale | Error::Loop) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                if round % 16 == 0 {
+                    tree.vfs.evict(usize::MAX).unwrap();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(inside > 0, "the directory was never there");
+        });
+    }
+}
+
+#[test]
+fn descriptors_stay_bounded() {
+    const FILES: usize = 2_000;
+    for options in both_ways() {
+        let tree = Tree::new(options.descriptors(160));
+        for i in 0..FILES {
+            fs::write(tree.host(&format!("{i}")), "x").unwrap();
+        }
+        for _ in 0..2 {
+            for i in 0..FILES {
+                assert_eq!(tree.read(&format!("{i}")).unwrap(), b"x");
+            }
+        }
+        let (descriptors, inodes) = tree.driver.usage();
+        assert!(descriptors <= 160, "{descriptors} descriptors");
+        assert!(inodes >= FILES, "{inodes} inodes");
+        tree.vfs.evict(usize::MAX).unwrap();
+        let (descriptors, inodes) = tree.driver.usage();
+        assert!(
+            descriptors <= 1 && inodes <= 1,
+            "{descriptors} descriptors and {inodes} inodes after all were evicted"
+        );
+    }
+}
+
+/// Each thread that removes files keeps them open, and none stays open afterwards.
+#[test]
+fn files_without_names_are_closed_with_their_last_user() {
+    for options in both_ways() {
+        let tree = Tree::new(options);
+        let files: Vec<File> = (0..100)
+            .map(|i| {
+                let name = format!("{i}");
+                let file = tree.open(&name, OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+                file.write(name.as_bytes()).unwrap();
+                tree.vfs.unlink(&tree.context, At::Cwd, &name).unwrap();
+                file
+            })
+            .collect();
+        tree.vfs.evict(usize::MAX).unwrap();
+        for (i, file) in files.iter().enumerate() {
+            let mut buffer = [0; 8];
+            let count = file.pread(&mut buffer, 0).unwrap();
+            assert_eq!(buffer[..count], *i.to_string().as_bytes());
+            assert_eq!(file.stat().nlink, 0);
+        }
+        drop(files);
+        await_value(true, || {
+            tree.vfs.evict(usize::MAX).unwrap();
+            tree.driver.usage().1 <= 1
+        });
+    }
+}
+
+#[test]
+fn a_source_that_vanishes_is_an_error_and_no_more() {
+    for options in both_ways() {
+        let tree = Tree::new(options);
+        fs::create_dir(tree.host("dir")).unwrap();
+        tree.stat("dir").unwrap();
+        fs::remove_dir_all(tree.host("")).unwrap();
+        assert!(tree.stat("").is_err());
+        assert!(tree.stat(".").is_ok(), "the root stays open");
+        assert_eq!(tree.open("file", OpenFlags::WRONLY | OpenFlags::CREAT).unwrap_err(), Error::NoEntry);
+        tree.vfs.evict(usize::MAX).unwrap();
+        assert_eq!(tree.stat("dir").unwrap_err(), Error::NoEntry);
+    }
+}
+
+#[test]
+fn only_a_directory_can_be_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = |path: &Path| HostFs::open(path, HostOptions::new()).unwrap_err().raw_os_error();
+    assert_eq!(error(&file), Some(Error::NotDirectory.errno()));
+    assert_eq!(error(&dir.path().join("missing")), Some(Error::NoEntry.errno()));
+}
+
+#[test]
+fn root_makes_files_for_others_and_stays_root() {
+    if !is_root() {
+        return;
+    }
+    for options in both_ways() {
+        let tree = Tree::new(options);
+        fs::set_permissions(tree.host(""), fs::Permissions::from_mode(0o777)).unwrap();
+        tree.vfs.evict(usize::MAX).unwrap();
+        let user = Context::new(&tree.vfs, Credentials::user(1000, 1001, &[]));
+        tree.vfs.chmod(&tree.context, At::Cwd, ".", 0o777, Walk::empty()).unwrap();
+        tree.vfs.mkdir(&user, At::Cwd, "dir", 0o700).unwrap();
+        let flags = OpenFlags::RDWR | OpenFlags::CREAT;
+        tree.vfs.open(&user, At::Cwd, "dir/file", flags, 0o4750).unwrap().write(b"x").unwrap();
+        for path in ["dir", "dir/file"] {
+            let found = fs::metadata(tree.host(path)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (1000, 1001), "{path}");
+        }
+        // By now this thread makes files with its own ids again.
+        fs::write(tree.host("own"), "").unwrap();
+        let own = fs::metadata(tree.host("own")).unwrap();
+        assert_eq!((own.uid(), own.gid()), (credentials().uid, credentials().gid));
+    }
+}
+
+/// Set in the process of [`an_ordinary_user_acts_as_itself`].
+const AS_USER: &str = "PANDO_TEST_AS_USER";
+
+#[test]
+fn an_ordinary_user_acts_as_itself() {
+    if std::env::var_os(AS_USER).is_some() {
+        return as_user();
+    }
+    if !is_root() {
+        return;
+    }
+    let test = std::env::current_exe().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // The folder of the build may be closed to others.
+    let copy = dir.path().join("test");
+    fs::copy(test, &copy).unwrap();
+    let output = Command::new(copy)
+        .args(["--exact", "an_ordinary_user_acts_as_itself", "--nocapture"])
+        .env(AS_USER, "1")
+        .env("TMPDIR", dir.path())
+        .uid(1234)
+        .gid(1234)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn as_user() {
+    let tree = Tree::new(alone());
+    let file = tree.open("file", OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+    file.write(b"mine").unwrap();
+    tree.vfs.mkdir(&tree.context, At::Cwd, "dir", 0o755).unwrap();
+    tree.vfs.rename(&tree.context, At::Cwd, "file", At::Cwd, "dir/moved", pando_vfs::RenameFlags::empty()).unwrap();
+    tree.vfs.link(&tree.context, At::Cwd, "dir/moved", At::Cwd, "link", Walk::empty()).unwrap();
+    tree.vfs.unlink(&tree.context, At::Cwd, "dir/moved").unwrap();
+    tree.vfs.evict(usize::MAX).unwrap();
+    assert_eq!(tree.read("link").unwrap(), b"mine");
+    tree.vfs.unlink(&tree.context, At::Cwd, "link").unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!(file.pread(&mut buffer, 0).unwrap(), 4);
+    // What the host does not permit this process, the tree cannot do either.
+    let capable = Context::new(&tree.vfs, Credentials::root());
+    assert_eq!(tree.vfs.mkdir(&capable, At::Cwd, "roots", 0o755).unwrap_err(), Error::NotPermitted);
+    assert!(!tree.host("roots").exists());
+}
