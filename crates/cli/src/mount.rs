@@ -25,6 +25,7 @@ mod point;
 mod refused;
 mod remount;
 mod serve;
+mod source;
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -32,20 +32,29 @@ pub use xattr::SERVER_PID_XATTR;
 /// How long the kernel may answer system calls from its cache, and which requests it need not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// How long attributes, names and negative dentries stay valid. The tree changes only through
-    /// this mount, and the kernel sees all of those changes, so a long time is right. Zero makes
-    /// the kernel ask each time, for trees that also change in other ways. Zero also drops cached
-    /// contents at each open.
+    /// How long attributes, names and negative dentries stay valid. If the tree changes only
+    /// through this mount, the kernel sees all changes, so a long time is right. Zero makes the
+    /// kernel ask each time. Zero also drops cached contents at each open.
     pub valid: Duration,
+    /// The tree also changes in other ways. The kernel then drops cached contents at each open, and
+    /// when it learns that size or mtime have changed.
+    pub changes_elsewhere: bool,
     /// Report the birth time (btime) to statx. The kernel has no other request for it. So this
     /// costs one more request for each inode of which a program wants the btime, as many programs
     /// do without using it.
     pub birth_times: bool,
 }
 
+impl ServerOptions {
+    /// Whether the kernel may keep contents, listings and targets from one open to the next.
+    pub(crate) fn keeps_contents(&self) -> bool {
+        !self.valid.is_zero() && !self.changes_elsewhere
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { valid: Duration::from_secs(24 * 60 * 60), birth_times: false }
+        Self { valid: Duration::from_secs(24 * 60 * 60), changes_elsewhere: false, birth_times: false }
     }
 }
 

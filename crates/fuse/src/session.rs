@@ -119,8 +119,8 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
 /// The features that both sides have.
 fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> InitFlags {
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
-    let asks_each_time = dispatcher.server.options().valid.is_zero();
-    let wanted = wanted(readdirplus, asks_each_time, dispatcher.clear_privileges, rings);
+    let keeps_contents = dispatcher.server.options().keeps_contents();
+    let wanted = wanted(readdirplus, keeps_contents, dispatcher.clear_privileges, rings);
     // An older kernel lacks some of them: each is an improvement, none is required.
     let (agreed, missing) = (wanted & offered, wanted - offered);
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);
@@ -152,7 +152,7 @@ fn init_out(init: &InitIn, agreed: InitFlags) -> InitOut {
 /// The features that the server wants. FUSE_ATOMIC_O_TRUNC is not among them. On an open for
 /// reading with O_TRUNC, the kernel checks only after the open whether the file is being executed.
 /// If it then fails with ETXTBSY, the file must not have been truncated.
-fn wanted(readdirplus: bool, asks_each_time: bool, clear_privileges: bool, rings: bool) -> InitFlags {
+fn wanted(readdirplus: bool, keeps_contents: bool, clear_privileges: bool, rings: bool) -> InitFlags {
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
@@ -164,8 +164,8 @@ fn wanted(readdirplus: bool, asks_each_time: bool, clear_privileges: bool, rings
         | InitFlags::INIT_EXT;
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, readdirplus);
     wanted.set(InitFlags::HANDLE_KILLPRIV_V2, clear_privileges);
-    wanted.set(InitFlags::CACHE_SYMLINKS, !asks_each_time);
-    wanted.set(InitFlags::AUTO_INVAL_DATA, asks_each_time);
+    wanted.set(InitFlags::CACHE_SYMLINKS, keeps_contents);
+    wanted.set(InitFlags::AUTO_INVAL_DATA, !keeps_contents);
     wanted.set(InitFlags::OVER_IO_URING, rings);
     wanted
 }

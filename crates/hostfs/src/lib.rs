@@ -14,8 +14,8 @@
 //! # Limits
 //!
 //! Nothing on the host can lead out of the directory: names are looked up with openat2(2) and
-//! `RESOLVE_BENEATH`. What is mounted inside the directory is not shown (EXDEV). A directory that
-//! is moved out of it on the host stays usable for those who use it already.
+//! `RESOLVE_BENEATH`. What is mounted inside the directory cannot be reached (EXDEV). A directory
+//! that is moved out of it on the host stays usable for those who use it already.
 //!
 //! All calls are made with the credentials of this process. If it is root, what the tree makes for
 //! others has their user and group from the start. POSIX ACLs of the host are not shown, and the

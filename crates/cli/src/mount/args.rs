@@ -13,7 +13,7 @@ use super::{
 };
 
 const MOUNT_HELP: &str = "\
-The tree lives in memory and is lost when it is unmounted. The command creates the directory if it is missing, prints one \
+The tree lives in memory and is lost when it is unmounted, or it is a directory of the host (--source). The command creates the directory if it is missing, prints one \
 line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
 killed server has left a dead mount on the directory (\"Transport endpoint is not connected\"), the command unmounts that \
 first.
@@ -75,6 +75,21 @@ pub struct MountArgs {
     /// The directory to mount on; created if it is missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+
+    /// Show this directory of the host, instead of a tree in memory
+    ///
+    /// Programs on the mount work on the files of SOURCE, with the rights of the user who mounts.
+    /// Nothing in SOURCE leads out of it: symbolic links lead where they would lead if DIR were in
+    /// its place. What is mounted inside SOURCE cannot be reached. Changes that others make in
+    /// SOURCE are seen within two seconds. A trace, delays, faults and -o ro work as on a tree in
+    /// memory.
+    #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode", "allow_other"])]
+    pub source: Option<PathBuf>,
+
+    /// Nobody else changes SOURCE while it is mounted, so that the kernel may answer from its
+    /// caches
+    #[arg(long, requires = "source")]
+    pub exclusive: bool,
 
     /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
     /// the memory]
@@ -148,11 +163,10 @@ pub struct MountArgs {
 
     /// For how many seconds the kernel may answer from its caches; 0 makes it ask each time
     ///
-    /// The default, a day, is right as long as the tree changes only through this mount: the kernel
-    /// sees those changes.
-    #[arg(long, value_name = "SECONDS",
-          value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
-    pub attr_timeout: Duration,
+    /// The default is a day: as long as the tree changes only through this mount, the kernel sees
+    /// all changes. With --source and without --exclusive it is 1.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub attr_timeout: Option<Duration>,
 
     /// Report the btime of files (statx). It costs a request for each file whose btime a program
     /// asks for
@@ -203,6 +217,17 @@ impl MountArgs {
             return Ok(args);
         }
         Ok(Line::try_parse_from(own.iter().chain(line))?.args)
+    }
+
+    /// How long the kernel may answer from its caches.
+    pub fn valid(&self) -> Duration {
+        let default = if self.changes_elsewhere() { 1 } else { 24 * 60 * 60 };
+        self.attr_timeout.unwrap_or(Duration::from_secs(default))
+    }
+
+    /// Whether the tree may change in other ways than through this mount.
+    pub fn changes_elsewhere(&self) -> bool {
+        self.source.is_some() && !self.exclusive
     }
 
     /// The long options that are given as words after `-o`.
@@ -297,7 +322,7 @@ mod tests {
     fn defaults_match_the_help() {
         let args = mount(&["grove"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (None, None, 0o755));
-        assert_eq!(args.attr_timeout, Duration::from_secs(86400));
+        assert_eq!(args.valid(), Duration::from_secs(86400));
         assert_eq!(args.pdirops, None);
         assert!(!args.allow_other && !args.daemon && !args.nonempty && args.options.is_empty());
     }
@@ -306,7 +331,9 @@ mod tests {
     fn values_are_parsed() {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
-        assert_eq!(args.attr_timeout, Duration::from_millis(500));
+        assert_eq!(args.valid(), Duration::from_millis(500));
+        assert_eq!(mount(&["--source", "s", "g"]).unwrap().valid(), Duration::from_secs(1));
+        assert_eq!(mount(&["--source", "s", "--exclusive", "g"]).unwrap().valid(), Duration::from_secs(86400));
         let args = mount(&["--pdirops", "off", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));
         let args = mount(&["--pdirops", "512", "g"]).unwrap();
@@ -366,7 +393,7 @@ mod tests {
         let taken =
             words("size=64M,nr_inodes=1k,mode=1777,uid=5,gid=6,attr_timeout=0.5,birth_times,nonempty,io-uring=never");
         assert_eq!((taken.size, taken.inodes, taken.mode), (Some(64 << 20), Some(1024), 0o1777));
-        assert_eq!((taken.uid, taken.gid, taken.attr_timeout.as_millis()), (Some(5), Some(6), 500));
+        assert_eq!((taken.uid, taken.gid, taken.valid().as_millis()), (Some(5), Some(6), 500));
         assert!(taken.birth_times && taken.nonempty);
         assert_eq!(words("delay=\"lookup=1ms,read=2ms\",fault=read=EIO").injector.delay.len(), 2);
         assert_eq!(words("size=1M,size=2M").size, Some(2 << 20), "the later one counts");

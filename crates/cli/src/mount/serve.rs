@@ -21,6 +21,7 @@ use super::{
     daemon, injector,
     leave::Leaver,
     limits, point, refused,
+    source::{RECHECK, SourceTree},
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -37,8 +38,22 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
     let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
-    let vfs = tree(args, asked.mount.threads.get())?;
-    let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
+    let options = VfsOptions::new().directory_locks(args.pdirops.unwrap_or_default());
+    let (vfs, source) = match &args.source {
+        Some(dir) => {
+            let source = SourceTree::open(dir, args.exclusive, options)?;
+            (source.vfs.clone(), Some(source))
+        }
+        None => (in_memory(args, asked.mount.threads.get(), options)?, None),
+    };
+    let server = Server::new(
+        vfs.clone(),
+        ServerOptions {
+            valid: args.valid(),
+            changes_elsewhere: args.changes_elsewhere(),
+            birth_times: args.birth_times,
+        },
+    );
     asked.mount.injector = injector.as_ref().map(injector::Counted::injector);
     // Catch signals before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
@@ -66,6 +81,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     });
     // The device number may soon belong to another mount, which listens under that number.
     drop(listener);
+    drop(source);
     leaver.clean(served.is_err());
     served?;
     if let Some(injector) = injector {
@@ -85,7 +101,7 @@ fn transport(io_uring: IoUring) -> Box<dyn Transport> {
     }
 }
 
-fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
+fn in_memory(args: &MountArgs, threads: usize, options: VfsOptions) -> Result<Vfs> {
     let memory = memory_limits::smallest();
     let asked = MemOptions::new().size_bytes(args.size).inodes(args.inodes);
     if let Some(warning) = limits::warning(asked, threads, memory.as_ref()) {
@@ -94,15 +110,24 @@ fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
     let memfs = MemFs::new(limits::choose(asked, threads, memory.as_ref()));
     let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
-    let options = VfsOptions::new().owner(uid, gid).mode(args.mode).directory_locks(args.pdirops.unwrap_or_default());
-    Vfs::with_options(memfs, options).map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
+    Vfs::with_options(memfs, options.owner(uid, gid).mode(args.mode))
+        .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
 }
 
 /// Prints the line that says where the tree is mounted and how to unmount it.
 fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let shown = for_shell(&args.dir);
-    let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", for_shell(path));
+    let tree = match &args.source {
+        Some(source) => for_shell(source),
+        None => "an in-memory tree".into(),
+    };
+    let seen = if args.changes_elsewhere() {
+        format!("changes by others in the source are seen within {} s\n", (RECHECK + args.valid()).as_secs_f64())
+    } else {
+        String::new()
+    };
+    let line = format!("{}: {tree} is mounted ({leave} pando umount {shown})\n{seen}", for_shell(path));
     if in_background {
         return daemon::ready(&line);
     }

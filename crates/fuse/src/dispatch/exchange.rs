@@ -159,11 +159,11 @@ impl<'a, 'r> Exchange<'a, 'r> {
     /// The flags of an opened file: nothing is flushed at close, and cached pages stay valid unless
     /// the kernel is to ask each time.
     fn file_flags(&self) -> u32 {
-        fopen::NOFLUSH | if self.valid().is_zero() { 0 } else { fopen::KEEP_CACHE }
+        fopen::NOFLUSH | if self.server.options().keeps_contents() { fopen::KEEP_CACHE } else { 0 }
     }
 
     fn dir_flags(&self) -> u32 {
-        if self.valid().is_zero() { 0 } else { fopen::KEEP_CACHE | fopen::CACHE_DIR }
+        if self.server.options().keeps_contents() { fopen::KEEP_CACHE | fopen::CACHE_DIR } else { 0 }
     }
 
     fn entry(&mut self, made: Result<Attr>) -> Result<()> {

@@ -1,0 +1,190 @@
+//! `pando mount --source`: a directory of the host as the tree, through the real command and the
+//! real kernel.
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt, symlink},
+    path::PathBuf,
+    process::Command,
+};
+
+use common::{Mounted, can_mount, has, names, run, said};
+use pandofs_testkit::await_value;
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+/// A mount, and the directory that it shows.
+struct Pair {
+    mounted: Mounted,
+    source: TempDir,
+}
+
+impl Pair {
+    fn new(options: &[&str]) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let source = tempfile::tempdir().unwrap();
+        let path = source.path().to_str().unwrap();
+        let mounted = Mounted::new(&[&["--source", path], options].concat());
+        Some(Self { mounted, source })
+    }
+
+    fn host(&self, name: &str) -> PathBuf {
+        self.source.path().join(name)
+    }
+}
+
+#[test]
+fn changes_on_the_mount_are_changes_of_the_source() {
+    for options in [&[][..], &["--exclusive"], &["--io-uring", "never"]] {
+        let Some(pair) = Pair::new(options) else { return };
+        let (mounted, host) = (|name: &str| pair.mounted.path(name), |name: &str| pair.host(name));
+        fs::create_dir(mounted("dir")).unwrap();
+        fs::write(mounted("dir/file"), "contents").unwrap();
+        fs::hard_link(mounted("dir/file"), mounted("link")).unwrap();
+        symlink("dir/file", mounted("symlink")).unwrap();
+        fs::rename(mounted("dir"), mounted("renamed")).unwrap();
+        assert_eq!(fs::read(host("symlink")).ok(), None, "it leads to the old name");
+        assert_eq!(fs::read(host("renamed/file")).unwrap(), b"contents");
+        assert_eq!(fs::read_link(host("symlink")).unwrap(), PathBuf::from("dir/file"));
+        let (here, there) = (fs::metadata(mounted("link")).unwrap(), fs::metadata(host("link")).unwrap());
+        let facts = |of: &fs::Metadata| (of.ino(), of.nlink(), of.len(), of.mode(), of.uid(), of.blocks());
+        assert_eq!(facts(&here), facts(&there));
+        assert_eq!((here.mtime(), here.mtime_nsec()), (there.mtime(), there.mtime_nsec()));
+        fs::remove_file(mounted("link")).unwrap();
+        fs::remove_dir_all(mounted("renamed")).unwrap();
+        assert_eq!(names(pair.source.path()), ["symlink"]);
+        pair.mounted.umount();
+        assert!(pair.source.path().join("symlink").is_symlink(), "it is there after the mount");
+    }
+}
+
+#[test]
+fn changes_of_the_source_are_seen_on_the_mount() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let file = pair.mounted.path("file");
+    let read = || fs::read_to_string(&file).ok();
+    assert_eq!(read(), None);
+    fs::write(pair.host("file"), "one").unwrap();
+    await_value(Some("one".into()), read);
+    // Of the same length, so that only the time tells.
+    fs::write(pair.host("file"), "two").unwrap();
+    await_value(Some("two".into()), read);
+    let open = fs::File::open(&file).unwrap();
+    fs::write(pair.host("file"), "longer").unwrap();
+    await_value("longer".into(), || {
+        let mut buffer = [0; 16];
+        let count = open.read_at(&mut buffer, 0).unwrap();
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    });
+    fs::remove_file(pair.host("file")).unwrap();
+    await_value(None, read);
+}
+
+#[test]
+fn a_file_that_is_open_survives_its_removal_on_either_side() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    for by_mount in [true, false] {
+        fs::write(pair.host("file"), "kept").unwrap();
+        let path = pair.mounted.path("file");
+        await_value(true, || path.exists());
+        let open = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        fs::remove_file(if by_mount { path.clone() } else { pair.host("file") }).unwrap();
+        await_value(false, || path.exists());
+        let mut buffer = [0; 4];
+        open.read_exact_at(&mut buffer, 0).unwrap();
+        open.write_all_at(b"more", 4).unwrap();
+        assert_eq!((&buffer, open.metadata().unwrap().len()), (b"kept", 8));
+    }
+}
+
+#[test]
+fn a_real_program_works_there() {
+    if !has(&["git"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else { return };
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        let identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "safe.directory=*"];
+        let output = command.current_dir(pair.mounted.root()).args(identity).args(args).output().unwrap();
+        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    git(&["init", "-q"]);
+    for i in 0..50 {
+        fs::write(pair.mounted.path(format!("file{i}")), format!("{i}\n").repeat(i)).unwrap();
+    }
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "files"]);
+    git(&["gc", "-q"]);
+    git(&["fsck", "--strict"]);
+    assert_eq!(git(&["status", "--porcelain"]), "");
+    fs::write(pair.mounted.path("file7"), "changed").unwrap();
+    assert_eq!(git(&["status", "--porcelain"]), " M file7\n");
+}
+
+/// The tools for trees in memory work on it.
+#[test]
+fn a_directory_of_the_host_can_be_made_to_fail() {
+    let Some(pair) = Pair::new(&["--fault", "read=EIO"]) else { return };
+    fs::write(pair.host("file"), "contents").unwrap();
+    await_value(true, || pair.mounted.path("file").exists());
+    let error = fs::read(pair.mounted.path("file")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+}
+
+/// The mount is inside its own source. Its directory there cannot be reached, and nothing hangs.
+#[test]
+fn a_mount_inside_its_own_source_ends_there() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    fs::write(temp.path().join("file"), "x").unwrap();
+    let source = temp.path().to_str().unwrap().to_owned();
+    let mounted = Mounted::again(temp, &["--source", &source]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"x");
+    let point = mounted.root().file_name().unwrap().to_owned();
+    let error = fs::metadata(mounted.path(point)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::XDEV.raw_os_error()));
+}
+
+#[test]
+fn a_source_that_cannot_be_shown_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let (file, point) = (temp.path().join("file"), temp.path().join("point"));
+    fs::write(&file, "").unwrap();
+    fs::create_dir(&point).unwrap();
+    let point = point.to_str().unwrap();
+    for (source, says) in [(file, "Not a directory"), (temp.path().join("missing"), "No such file or directory")] {
+        let output = run(&["mount", "--source", source.to_str().unwrap(), point]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(says), "{}", said(&output));
+    }
+    for option in ["--size=1M", "--inodes=1k", "--mode=700", "--uid=1", "--allow-other"] {
+        let output = run(&["mount", "--source", "/tmp", option, point]);
+        assert_eq!(output.status.code(), Some(2), "{option}");
+    }
+    let output = run(&["mount", "--exclusive", point]);
+    assert_eq!(output.status.code(), Some(2), "--exclusive says nothing of a tree in memory");
+}
+
+/// Attributes and names may be older by what the recheck and the kernel's cache add up to.
+#[test]
+fn the_time_after_which_changes_are_seen_is_printed() {
+    if !can_mount() {
+        return;
+    }
+    let (source, temp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, point) = (source.path().to_str().unwrap(), temp.path().to_str().unwrap());
+    for (options, says) in [(&[][..], "seen within 2 s"), (&["--attr-timeout=0.5"], "seen within 1.5 s")] {
+        let mounted = run(&[&["mount", "-d", "--source", source, point], options].concat());
+        let unmounted = run(&["umount", point]);
+        assert!(String::from_utf8_lossy(&mounted.stdout).contains(says), "{mounted:?}");
+        assert!(unmounted.status.success(), "{}", said(&unmounted));
+    }
+}
