@@ -58,7 +58,8 @@ fn failures_name_the_object_and_the_remedy() {
 }
 
 /// Measuring code reads clocks. Not every way to read a clock exists under valgrind, which has no
-/// vDSO.
+/// vDSO. Valgrind runs one thread at a time. Without fair scheduling, a thread that waits for
+/// another may keep it from running for minutes.
 #[test]
 fn commands_run_under_valgrind() {
     if !has(&["valgrind"]) {
@@ -69,7 +70,8 @@ fn commands_run_under_valgrind() {
     let dir = temp.path().to_str().unwrap();
     for args in [&["ls", "-l", dir][..], &["warm", dir], &["bench", "crunl", "mem", "--seconds", "0.01"]] {
         let pando = env!("CARGO_BIN_EXE_pando");
-        let output = Command::new("valgrind").args(["--tool=none", pando]).args(args).output().unwrap();
+        let output =
+            Command::new("valgrind").args(["--tool=none", "--fair-sched=try", pando]).args(args).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", said(&output));
     }
 }
