@@ -127,6 +127,17 @@ fn a_real_program_works_there() {
     assert_eq!(git(&["status", "--porcelain"]), " M file7\n");
 }
 
+/// The host refuses to execute a file that someone has open for writing. The server has it open
+/// only as long as a program has.
+#[test]
+fn a_program_that_was_written_on_the_mount_runs_in_the_source() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let program = pandofs_testkit::find("true").unwrap();
+    fs::copy(program, pair.mounted.path("program")).unwrap();
+    // The kernel tells the server of the close a little later.
+    await_value(Some(0), || Command::new(pair.host("program")).status().ok().and_then(|status| status.code()));
+}
+
 /// The tools for trees in memory work on it.
 #[test]
 fn a_directory_of_the_host_can_be_made_to_fail() {

@@ -56,6 +56,12 @@ impl Descriptors {
         file
     }
 
+    pub(crate) fn close(&self, number: u64, with: Use) {
+        let closed = self.part(number).pop(&(number, with));
+        // Closed without the lock.
+        drop(closed);
+    }
+
     /// Closes the descriptors of an inode that is not used any more.
     pub(crate) fn remove(&self, number: u64) {
         let closed = {

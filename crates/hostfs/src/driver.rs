@@ -14,7 +14,7 @@ use pando_vfs::{
 };
 use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
 
-use crate::{HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, sys, tree::Tree};
+use crate::{HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, descriptors::Use, sys, tree::Tree};
 
 /// How often a value is read again that has grown since its size was asked for.
 const GROWN_MAX: u32 = 16;
@@ -121,6 +121,11 @@ impl Backing for HostFs {
     fn forget(&self, ino: u64) {
         self.tree.descriptors.remove(ino);
         self.tree.nodes.remove(ino);
+    }
+
+    fn writer_closed(&self, ino: u64) {
+        // The host refuses to execute a file that someone has open for writing.
+        self.tree.descriptors.close(ino, Use::Write);
     }
 
     fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {

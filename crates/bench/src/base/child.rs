@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn signal_that_ended_a_process_is_known() {
         for (script, signal, says) in
-            [("kill -INT $$", Some(2), "sh ended with signal: 2"), ("exit 3", None, "sh ended with exit status: 3")]
+            [("kill -TERM $$", Some(15), "sh ended with signal: 15"), ("exit 3", None, "sh ended with exit status: 3")]
         {
             let error = ended("sh", Command::new("/bin/sh").args(["-c", script]).status().expect("a shell"));
             assert!(error.to_string().starts_with(says), "{error}");

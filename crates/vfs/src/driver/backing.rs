@@ -91,6 +91,12 @@ pub trait Backing: Send + Sync {
     /// must not wait, except for a short lock of the driver's own.
     fn forget(&self, ino: u64);
 
+    /// A file that was open for writing was closed. Others of the same inode may still be open.
+    /// Must not wait, as [`Backing::forget`].
+    fn writer_closed(&self, ino: u64) {
+        let _ = ino;
+    }
+
     /// Calls `each` for the entries of a directory after `cookie` (0 is the start) until it returns
     /// false. The backing chooses the cookies, from 3 on. A cookie never becomes invalid.
     /// An entry that exists during the whole listing is shown once, however many calls the listing

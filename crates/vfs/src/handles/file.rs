@@ -47,6 +47,9 @@ impl Drop for File {
     #[inline]
     fn drop(&mut self) {
         let inode = self.inode();
+        if self.writer.is_some() && inode.is_backed() {
+            writer_closed(inode);
+        }
         if !inode.unstored().is_empty() {
             // Pairs with the fence in `shut_down`. Either the thread that shuts the tree down sees
             // that the inode is dirty, or this thread sees that the tree is closed.
@@ -59,6 +62,14 @@ impl Drop for File {
         if self.held.is_unlinked() {
             self.held.release_per_cpu_ref();
         }
+    }
+}
+
+/// Not inlined, so that a close in memory does not pay for it.
+#[cold]
+fn writer_closed(inode: &Inode) {
+    if let Some(backing) = inode.shard.sb.driver.backing() {
+        backing.writer_closed(inode.ino);
     }
 }
 
