@@ -65,7 +65,7 @@ impl Tree {
         if let Some(written) = written {
             // Unless others have replaced the new file already.
             if identify(written.as_fd())?.0 == node.identity {
-                self.descriptors.keep(node.number, Use::Write, written);
+                self.descriptors.keep(node.serial, Use::Write, written);
             }
         }
         Ok(made)

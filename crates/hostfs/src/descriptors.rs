@@ -24,7 +24,8 @@ pub(crate) enum Use {
 #[derive(Debug)]
 pub(crate) struct Descriptors(Box<[Mutex<Part>]>);
 
-/// The descriptors of some inodes, by their numbers.
+/// The descriptors of some inodes, by their serial numbers
+/// ([`Node::serial`](crate::nodes::Node::serial)).
 type Part = LruCache<(u64, Use), Arc<OwnedFd>>;
 
 impl Descriptors {
@@ -34,39 +35,39 @@ impl Descriptors {
         Self((0..PARTS).map(|_| Mutex::new(LruCache::new(each))).collect())
     }
 
-    fn part(&self, number: u64) -> MutexGuard<'_, Part> {
-        self.0[number as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    fn part(&self, serial: u64) -> MutexGuard<'_, Part> {
+        self.0[serial as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, number: u64, with: Use) -> Option<Arc<OwnedFd>> {
-        self.part(number).get(&(number, with)).cloned()
+    pub(crate) fn get(&self, serial: u64, with: Use) -> Option<Arc<OwnedFd>> {
+        self.part(serial).get(&(serial, with)).cloned()
     }
 
     /// Keeps a descriptor. Returns it, or the one that another thread has put there first.
-    pub(crate) fn keep(&self, number: u64, with: Use, file: OwnedFd) -> Arc<OwnedFd> {
+    pub(crate) fn keep(&self, serial: u64, with: Use, file: OwnedFd) -> Arc<OwnedFd> {
         let file = Arc::new(file);
-        let mut part = self.part(number);
-        if let Some(found) = part.get(&(number, with)) {
+        let mut part = self.part(serial);
+        if let Some(found) = part.get(&(serial, with)) {
             return found.clone();
         }
-        let replaced = part.push((number, with), file.clone());
+        let replaced = part.push((serial, with), file.clone());
         drop(part);
         // Closed without the lock.
         drop(replaced);
         file
     }
 
-    pub(crate) fn close(&self, number: u64, with: Use) {
-        let closed = self.part(number).pop(&(number, with));
+    pub(crate) fn close(&self, serial: u64, with: Use) {
+        let closed = self.part(serial).pop(&(serial, with));
         // Closed without the lock.
         drop(closed);
     }
 
     /// Closes the descriptors of an inode that is not used any more.
-    pub(crate) fn remove(&self, number: u64) {
+    pub(crate) fn remove(&self, serial: u64) {
         let closed = {
-            let mut part = self.part(number);
-            [Use::Path, Use::Read, Use::Write].map(|with| part.pop(&(number, with)))
+            let mut part = self.part(serial);
+            [Use::Path, Use::Read, Use::Write].map(|with| part.pop(&(serial, with)))
         };
         drop(closed);
     }

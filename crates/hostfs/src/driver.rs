@@ -119,13 +119,20 @@ impl Backing for HostFs {
     }
 
     fn forget(&self, ino: u64) {
-        self.tree.descriptors.remove(ino);
-        self.tree.nodes.remove(ino);
+        if let Some(node) = self.tree.nodes.remove(ino) {
+            self.tree.descriptors.remove(node.serial);
+        }
+    }
+
+    fn sync_inode(&self, ino: u64) -> Result<()> {
+        self.tree.sync_inode(&self.tree.node(ino)?)
     }
 
     fn writer_closed(&self, ino: u64) {
         // The host refuses to execute a file that someone has open for writing.
-        self.tree.descriptors.close(ino, Use::Write);
+        if let Ok(node) = self.tree.node(ino) {
+            self.tree.descriptors.close(node.serial, Use::Write);
+        }
     }
 
     fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {

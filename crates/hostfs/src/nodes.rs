@@ -10,7 +10,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -48,6 +48,9 @@ pub(crate) type Place = (Arc<Node>, Box<[u8]>);
 pub(crate) struct Node {
     /// The number in the tree.
     pub number: u64,
+    /// A number that no other inode gets, also later. A thread may still work with an inode that
+    /// was removed here, and its number may be that of another by then.
+    pub serial: u64,
     pub identity: Identity,
     pub kind: FileKind,
     /// None for the root, and if inodes are opened by their handles.
@@ -74,6 +77,8 @@ pub(crate) struct Nodes {
     renumbered: Mutex<Renumbered>,
     /// How many are renumbered. Changed with the lock of the inode's part held.
     renumbered_len: AtomicUsize,
+    /// Atomic: a single independent value.
+    next_serial: AtomicU64,
 }
 
 /// Inodes by number.
@@ -94,6 +99,7 @@ impl Nodes {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             renumbered: Mutex::default(),
             renumbered_len: AtomicUsize::new(0),
+            next_serial: AtomicU64::new(0),
         }
     }
 
@@ -124,7 +130,14 @@ impl Nodes {
         }
         let is_free = host.is_none() && identity.ino < FIRST_OWN;
         let make = |number, identity| {
-            Arc::new(Node { number, identity, kind, place: Mutex::default(), pinned: Mutex::default() })
+            Arc::new(Node {
+                number,
+                serial: self.next_serial.fetch_add(1, Ordering::Relaxed),
+                identity,
+                kind,
+                place: Mutex::default(),
+                pinned: Mutex::default(),
+            })
         };
         if is_free && self.renumbered_len.load(Ordering::Relaxed) == 0 {
             return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
@@ -145,9 +158,10 @@ impl Nodes {
         node
     }
 
-    /// The tree does not use an inode any more.
-    pub(crate) fn remove(&self, number: u64) {
-        let Some(node) = self.get(number) else { return };
+    /// The tree does not use an inode any more. Returns the inode. If the caller drops its last
+    /// descriptor, and it has no names, the host frees it.
+    pub(crate) fn remove(&self, number: u64) -> Option<Arc<Node>> {
+        let node = self.get(number)?;
         let mut part = self.part(node.identity.ino);
         if number < FIRST_OWN {
             part.remove(&number);
@@ -158,9 +172,7 @@ impl Nodes {
                 self.renumbered_len.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        // A descriptor that is closed by the drop of the node may be that of an inode without
-        // names, which the host then frees.
-        drop(part);
+        Some(node)
     }
 
     /// How many there are.

@@ -17,7 +17,7 @@ use std::{
 
 use pando_vfs::{Error, FileKind, NodeAttr, Result};
 use rustix::{
-    fs::{Mode, OFlags, RawDir, ResolveFlags, Statx, open, openat, openat2, readlinkat},
+    fs::{Mode, OFlags, RawDir, ResolveFlags, Statx, fsync, open, openat, openat2, readlinkat},
     io::Errno,
 };
 
@@ -90,7 +90,7 @@ impl Tree {
             && let Version::Handle(handle) = &node.identity.version
         {
             let file = handle.open(self.root_fd.as_fd(), OFlags::PATH)?;
-            return Ok(self.descriptors.keep(node.number, Use::Path, file));
+            return Ok(self.descriptors.keep(node.serial, Use::Path, file));
         }
         self.walk_to(node)
     }
@@ -98,7 +98,7 @@ impl Tree {
     /// The descriptor of an inode, if it is open. The root always is.
     fn open_now(&self, node: &Node) -> Option<Arc<OwnedFd>> {
         let pinned = node.pinned().clone();
-        pinned.or_else(|| self.descriptors.get(node.number, Use::Path))
+        pinned.or_else(|| self.descriptors.get(node.serial, Use::Path))
     }
 
     /// Opens an inode by the way from its nearest ancestor that is open.
@@ -121,7 +121,7 @@ impl Tree {
             if identify(found.as_fd())?.0 != node.identity {
                 return Err(Error::Stale);
             }
-            file = self.descriptors.keep(node.number, Use::Path, found);
+            file = self.descriptors.keep(node.serial, Use::Path, found);
         }
         Ok(file)
     }
@@ -131,12 +131,12 @@ impl Tree {
     /// # Errors
     /// As [`Tree::path_fd`], and those of open(2).
     pub(crate) fn data_fd(&self, node: &Arc<Node>, with: Use) -> Result<Arc<OwnedFd>> {
-        if let Some(open) = self.descriptors.get(node.number, with) {
+        if let Some(open) = self.descriptors.get(node.serial, with) {
             return Ok(open);
         }
         let flags = if with == Use::Write { OFlags::WRONLY } else { OFlags::RDONLY };
         let file = self.path_fd(node)?;
-        Ok(self.descriptors.keep(node.number, with, self.reopen(file.as_fd(), flags)?))
+        Ok(self.descriptors.keep(node.serial, with, self.reopen(file.as_fd(), flags)?))
     }
 
     /// Opens an open file in another way. What is read through the result is not stamped as an
@@ -191,7 +191,7 @@ impl Tree {
         let node = self.nodes.intern(identity, kind_of(&found)?);
         self.moved_to(&node, dir, name);
         let attr = attr_of(&found, node.number, file.as_fd())?;
-        self.descriptors.keep(node.number, Use::Path, file);
+        self.descriptors.keep(node.serial, Use::Path, file);
         Ok(Found { node, attr })
     }
 
@@ -206,6 +206,15 @@ impl Tree {
     pub(crate) fn getattr(&self, node: &Arc<Node>) -> Result<NodeAttr> {
         let file = self.path_fd(node)?;
         attr_of(&stat(file.as_fd())?, node.number, file.as_fd())
+    }
+
+    /// Makes a file or a directory durable. The others have nothing but their names.
+    pub(crate) fn sync_inode(&self, node: &Arc<Node>) -> Result<()> {
+        if !matches!(node.kind, FileKind::File | FileKind::Directory) {
+            return Ok(());
+        }
+        let file = self.path_fd(node)?;
+        fsync(self.reopen(file.as_fd(), OFlags::RDONLY)?).map_err(from_errno)
     }
 
     /// A directory and a name that lead to an open file, for the calls that take no descriptor of

@@ -173,6 +173,10 @@ impl Backing for MapFs {
         }
     }
 
+    fn sync_inode(&self, ino: u64) -> Result<()> {
+        self.call(Call::Sync)?.node(ino).map(drop)
+    }
+
     fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
         /// The number of entries that are copied while the store is locked. `each` is called
         /// without the lock.

@@ -17,10 +17,10 @@ fn pages_of_a_request_hold_the_largest_write() {
 
 #[test]
 fn wanted_features_depend_on_the_mount() {
-    let plain = wanted(true, false, true, false);
+    let plain = wanted(true, true, true, false);
     assert!(plain.contains(InitFlags::DO_READDIRPLUS | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS));
     assert!(!plain.intersects(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
-    let other = wanted(false, true, false, true);
+    let other = wanted(false, false, false, true);
     assert!(other.contains(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
     let not = InitFlags::READDIRPLUS_AUTO | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS;
     assert!(!other.intersects(not));

@@ -141,6 +141,19 @@ fn file_open_after_shutdown_is_stored_on_close() {
     collect_until(|| store.cached_inodes() == 0);
 }
 
+/// A program makes a new file durable with fsync of the file and of its directory, even if it has
+/// written nothing.
+#[test]
+fn fsync_of_a_directory_and_of_an_empty_file_reaches_the_store() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    vfs.open(&context, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
+    for path in ["/f", "/"] {
+        let synced = store.calls(Call::Sync);
+        let opened = vfs.open(&context, At::Cwd, path, OpenFlags::RDONLY, 0).expect("opens");
+        assert_eq!((opened.fsync(), store.calls(Call::Sync)), (Ok(()), synced + 1), "{path}");
+    }
+}
+
 /// With O_SYNC the times are stored with the data. With O_DSYNC they may be stored later.
 #[test]
 fn o_sync_stores_times_and_o_dsync_does_not() {

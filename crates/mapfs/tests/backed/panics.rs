@@ -72,6 +72,7 @@ fn operations(call: Call) -> &'static [Operation] {
                 file.read(&mut [0])?;
                 file.fsync()
             },
+            |vfs, root, _| vfs.open(root, CWD, "/w", OpenFlags::RDONLY, 0)?.fsync(),
             |vfs, _, _| vfs.sync(),
         ],
     }

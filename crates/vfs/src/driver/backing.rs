@@ -91,6 +91,17 @@ pub trait Backing: Send + Sync {
     /// must not wait, except for a short lock of the driver's own.
     fn forget(&self, ino: u64);
 
+    /// Makes an inode durable: its attributes, and the names in a directory. The contents of a file
+    /// that was used have their own call ([`FileData::sync`](crate::FileData::sync)), which makes
+    /// the attributes durable as well.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn sync_inode(&self, ino: u64) -> Result<()> {
+        let _ = ino;
+        Ok(())
+    }
+
     /// A file that was open for writing was closed. Others of the same inode may still be open.
     /// Must not wait, as [`Backing::forget`].
     fn writer_closed(&self, ino: u64) {

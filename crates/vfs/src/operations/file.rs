@@ -414,7 +414,7 @@ impl File {
         store_times(self.inode())?;
         match self.inode().file_state_if_any() {
             Some(state) => state.change(self.inode(), |data| data.sync()),
-            None => Ok(()),
+            None => self.inode().shard.sb.ask_backing().map_or(Ok(()), |backing| backing.sync_inode(self.inode().ino)),
         }
     }
 }
