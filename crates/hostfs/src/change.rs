@@ -19,7 +19,7 @@ use crate::{
     descriptors::Use,
     nodes::Node,
     owner, sys,
-    tree::{Found, Tree, identify, open_beneath},
+    tree::{Found, Tree, open_beneath},
 };
 
 impl Tree {
@@ -42,7 +42,7 @@ impl Tree {
         Ok((node, file))
     }
 
-    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<NodeAttr> {
+    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> std::result::Result<NodeAttr, CommitError> {
         let (dir, dir_fd) = self.dir_fd(dir)?;
         let at = dir_fd.as_fd();
         let mode = Mode::from_raw_mode(attr.mode);
@@ -59,14 +59,28 @@ impl Tree {
             }
         };
         let written = owner::making_for(attr.uid, attr.gid, make)?;
-        let file = open_beneath(at, name)?;
-        self.complete(file.as_fd(), attr)?;
-        let Found { node, attr: made } = self.found(file, &dir, name)?;
+        // The inode is there. If it cannot be found again, the tree must ask what has become of it.
+        self.made(written, &dir, at, name, attr).map_err(|_| CommitError::Unknown)
+    }
+
+    /// The inode that was just made. `written`: a file, open for writing.
+    fn made(
+        &self,
+        written: Option<OwnedFd>,
+        dir: &Arc<Node>,
+        at: BorrowedFd<'_>,
+        name: &[u8],
+        attr: &NodeAttr,
+    ) -> Result<NodeAttr> {
+        let file = match &written {
+            // Its name may lead elsewhere by now.
+            Some(written) => self.reopen(written.as_fd(), OFlags::PATH)?,
+            None => open_beneath(at, name)?,
+        };
+        self.complete(file.as_fd(), at, attr)?;
+        let Found { node, attr: made } = self.found(file, dir, name)?;
         if let Some(written) = written {
-            // Unless others have replaced the new file already.
-            if identify(written.as_fd())?.0 == node.identity {
-                self.descriptors.keep(node.serial, Use::Write, written);
-            }
+            self.descriptors.keep(node.serial, Use::Write, written);
         }
         Ok(made)
     }
@@ -119,8 +133,8 @@ impl Tree {
         Ok(Ack::Done)
     }
 
-    /// Makes a change by which an inode loses a name, perhaps the last. Then it is kept open until
-    /// the tree does not use it any more, and also if no other way to it is known.
+    /// Makes a change that removes a name of an inode. Keeps the inode open until it is forgotten
+    /// if that was the last name, or the only path that is known.
     fn may_lose_a_name(
         &self,
         node: &Arc<Node>,
@@ -182,17 +196,30 @@ impl Tree {
         chmodat(proc, open, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(from_errno)
     }
 
-    /// Sets the mode bits of a new inode that the host has not set: the umask of this process has
-    /// cleared them, for example.
+    /// Sets group and mode of a new inode as far as the host has not: the umask of this process has
+    /// cleared bits, for example.
     ///
-    /// By now its name may lead to an inode that others have put there. Such an inode is not
-    /// changed, unless it is of the same kind and has the same owner, which the host's users could
-    /// not make for someone else.
-    fn complete(&self, file: BorrowedFd<'_>, attr: &NodeAttr) -> Result<()> {
+    /// Other users of the host may have put another inode in its place. That one is not changed,
+    /// unless kind and owner are the same, so that its owner is the one who asks.
+    fn complete(&self, file: BorrowedFd<'_>, dir: BorrowedFd<'_>, attr: &NodeAttr) -> Result<()> {
         let made = stat(file)?;
-        let is_ours = kind_of(&made)? == attr.kind && (made.stx_uid, made.stx_gid) == (attr.uid, attr.gid);
-        let has_mode = u32::from(made.stx_mode) & 0o7777 == attr.mode;
-        if attr.kind == FileKind::Symlink || has_mode || !is_ours { Ok(()) } else { self.chmod(file, attr.mode) }
+        if kind_of(&made)? != attr.kind || made.stx_uid != attr.uid {
+            return Err(Error::Stale);
+        }
+        let mode = u32::from(made.stx_mode) & 0o7777;
+        // A process without the capability may choose only among its groups. Otherwise the host has
+        // chosen.
+        let has_group = made.stx_gid == attr.gid || chown(file, None, Some(attr.gid)).is_err();
+        if attr.kind == FileKind::Symlink || has_group && mode == attr.mode {
+            return Ok(());
+        }
+        // The default ACL of a directory may have cleared permissions. They stay cleared.
+        let permissions = if self.has_default_acl(dir) { mode } else { attr.mode };
+        self.chmod(file, permissions & 0o777 | attr.mode & 0o7000)
+    }
+
+    fn has_default_acl(&self, dir: BorrowedFd<'_>) -> bool {
+        sys::get_xattr(self.open_file(dir), b"system.posix_acl_default", &mut []).is_ok_and(|size| size > 0)
     }
 }
 

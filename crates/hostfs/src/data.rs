@@ -2,17 +2,22 @@
 
 use std::{
     io::{IoSlice, IoSliceMut},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
 
 use pando_vfs::{Error, FileData, Result};
 use rustix::{
     fs::{FallocateFlags, SeekFrom, fallocate, fsync, ftruncate, seek},
-    io::{preadv, pwrite, pwritev},
+    io::{Errno, preadv, pwrite, pwritev},
 };
 
-use crate::{attr::from_errno, descriptors::Use, nodes::Node, tree::Tree};
+use crate::{
+    attr::{from_errno, stat},
+    descriptors::Use,
+    nodes::Node,
+    tree::Tree,
+};
 
 /// The contents of an inode. Its descriptors are opened at the first use, and may be closed at any
 /// time.
@@ -31,10 +36,13 @@ impl HostData {
         self.tree.data_fd(self.node.as_ref().ok_or(Error::Stale)?, with)
     }
 
-    /// As lseek(2), whose position nothing else here uses.
-    fn seek(&self, to: SeekFrom) -> Option<u64> {
-        let file = self.open(Use::Read).ok()?;
-        seek(&*file, to).ok()
+    /// As lseek(2), whose position nothing else here uses. None if there is no such place.
+    fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
+        let file = self.open(Use::Read)?;
+        match seek(&*file, to) {
+            Err(Errno::NXIO) => Ok(None),
+            found => found.map(Some).map_err(from_errno),
+        }
     }
 }
 
@@ -66,8 +74,12 @@ impl FileData for HostData {
         retry(|| pwritev(&*file, buffers, offset))
     }
 
-    fn truncate(&mut self, _old_size: u64, new_size: u64) -> Result<()> {
+    fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {
         let file = self.open(Use::Write)?;
+        // Others may have made the file longer meanwhile. A call that extends it cuts nothing off.
+        if new_size > old_size && stat(file.as_fd())?.stx_size >= new_size {
+            return Ok(());
+        }
         retry(|| ftruncate(&*file, new_size))
     }
 
@@ -82,11 +94,12 @@ impl FileData for HostData {
     }
 
     fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        self.seek(SeekFrom::Data(offset)).filter(|found| *found < size)
+        // After an error everything counts as data: a program that copies only data loses nothing.
+        self.seek(SeekFrom::Data(offset)).unwrap_or(Some(offset)).filter(|found| *found < size)
     }
 
     fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        self.seek(SeekFrom::Hole(offset)).map_or(size, |found| found.min(size))
+        self.seek(SeekFrom::Hole(offset)).ok().flatten().map_or(size, |found| found.min(size))
     }
 
     fn blocks(&self) -> Option<u64> {

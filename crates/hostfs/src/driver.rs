@@ -83,9 +83,10 @@ impl Backing for HostFs {
     }
 
     fn connect(&self, feed: Feed) -> Result<NodeAttr> {
+        // One tree for each driver.
+        self.feed.set(feed.clone()).map_err(|_| Error::Busy)?;
         if let Recheck::Every(interval) = self.recheck {
             let tree = Arc::downgrade(&self.tree);
-            let feed = feed.clone();
             let recheck = move || {
                 while Weak::strong_count(&tree) > 0 {
                     thread::sleep(interval);
@@ -94,8 +95,6 @@ impl Backing for HostFs {
             };
             thread::Builder::new().name("pando-recheck".into()).spawn(recheck)?;
         }
-        // One tree for each driver.
-        self.feed.set(feed).map_err(|_| Error::Busy)?;
         self.tree.getattr(&self.tree.root)
     }
 

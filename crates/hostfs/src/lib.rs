@@ -26,7 +26,7 @@
 //! | number | limit |
 //! | --- | --- |
 //! | descriptors open for inodes | [`HostOptions::descriptors`], 1,000 by default |
-//! | further descriptors | one for each inode in use without a name, one for each running call |
+//! | further descriptors | one for each inode in use without a name, a few for each running call |
 #![deny(unsafe_code)]
 
 mod attr;
@@ -71,7 +71,7 @@ pub enum Recheck {
 pub struct HostOptions {
     descriptors: usize,
     recheck: Recheck,
-    /// Inodes are opened by their way from the root, also if their handles would do.
+    /// Inodes are opened by their path from the root, also if their handles would do.
     walks: bool,
 }
 
@@ -94,7 +94,7 @@ impl HostOptions {
         Self { recheck, ..self }
     }
 
-    /// Opens inodes by their way from the root, as without CAP_DAC_READ_SEARCH, even if their file
+    /// Opens inodes by their path from the root, as without CAP_DAC_READ_SEARCH, even if their file
     /// handles would do.
     #[must_use]
     pub const fn without_handles(self) -> Self {

@@ -39,7 +39,7 @@ pub(crate) enum Version {
     Born(i64),
 }
 
-/// The way from the root of the tree to an inode: a directory, and the last name that was looked up
+/// The path to an inode: its directory, and the last name by which it was looked up
 /// there.
 pub(crate) type Place = (Arc<Node>, Box<[u8]>);
 

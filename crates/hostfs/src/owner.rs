@@ -14,8 +14,8 @@ use crate::attr::from_errno;
 /// The invalid id: a call with it changes nothing, and returns the present one.
 const ASK: u32 = u32::MAX;
 
-/// Runs `make`, which makes an inode with this owner and group. A thread without the capability to
-/// choose them makes it with its own ids, and fails if those are others.
+/// Runs `make`, which makes an inode with this owner, and with this group if the thread may choose
+/// it.
 ///
 /// # Errors
 /// EPERM if this thread cannot make inodes for that owner, and those of `make`.
@@ -27,8 +27,9 @@ pub(crate) fn making_for<T>(uid: u32, gid: u32, make: impl FnOnce() -> Result<T>
     let back = Ids { own, capabilities: capabilities(None).map_err(from_errno)? };
     setfsgid(Gid::from_raw(gid));
     setfsuid(Uid::from_raw(uid));
-    // The calls return no error.
-    if (setfsuid(Uid::from_raw(ASK)).as_raw(), setfsgid(Gid::from_raw(ASK)).as_raw()) != (uid, gid) {
+    // The calls return no error. Without the capability, the group stays that of this process. The
+    // host may choose another, in a directory with setgid.
+    if setfsuid(Uid::from_raw(ASK)).as_raw() != uid {
         return Err(Error::NotPermitted);
     }
     // A thread whose id is not 0 any more has lost those for files.

@@ -15,6 +15,8 @@ use crate::{
 const BUFFER_BYTES: usize = 32 << 10;
 /// Cookies below this are those of `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
+/// The number of an inode that could not be looked up. No inode has it.
+const NO_NUMBER: u64 = u64::MAX;
 /// The positions of the host go up to this.
 const LAST_POSITION: u64 = i64::MAX as u64;
 
@@ -61,10 +63,11 @@ impl Tree {
                     Err(_) => {}
                 }
             }
-            // Without attributes, an inode that has a number of our own is shown with that of the
-            // host.
             let Some(kind) = known else { return Err(Error::Io) };
-            if !each(Record::new(name, entry.ino(), kind, cookie)) {
+            // Without attributes, an inode that has a number of our own is shown with that of the
+            // host. A reader that wants attributes would ask for those of that number.
+            let ino = if wanted.contains(RecordMask::ATTR) { NO_NUMBER } else { entry.ino() };
+            if !each(Record::new(name, ino, kind, cookie)) {
                 return Ok(());
             }
         }

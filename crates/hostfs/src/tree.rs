@@ -5,7 +5,7 @@
 //! put in its place, not by something that is mounted on it.
 //!
 //! An inode is opened again by its file handle. Without CAP_DAC_READ_SEARCH, or on a file system
-//! without handles, it is opened by the way from the root, name by name. What is found there is
+//! without handles, it is opened by the path from the root, name by name. What is found there is
 //! checked: it must be the same inode.
 
 use std::{
@@ -36,6 +36,10 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS);
 
 const READ_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// No path from the root is longer. The known places of directories that others have moved may even
+/// form a circle.
+const DEPTH_MAX: usize = 10_000;
 
 /// A directory of the host, and what is known of its inodes.
 #[derive(Debug)]
@@ -101,13 +105,16 @@ impl Tree {
         pinned.or_else(|| self.descriptors.get(node.serial, Use::Path))
     }
 
-    /// Opens an inode by the way from its nearest ancestor that is open.
+    /// Opens an inode by the path from its nearest ancestor that is open.
     fn walk_to(&self, node: &Arc<Node>) -> Result<Arc<OwnedFd>> {
         let mut way: Vec<(Arc<Node>, Box<[u8]>)> = Vec::new();
         let mut at = node.clone();
         let mut file = loop {
             if let Some(open) = self.open_now(&at) {
                 break open;
+            }
+            if way.len() == DEPTH_MAX {
+                return Err(Error::Stale);
             }
             let (dir, name) = at.place().clone().ok_or(Error::Stale)?;
             way.push((at, name));
@@ -199,6 +206,7 @@ impl Tree {
     pub(crate) fn moved_to(&self, node: &Node, dir: &Arc<Node>, name: &[u8]) {
         if !self.by_handle {
             *node.place() = Some((dir.clone(), name.into()));
+            self.unpin_if_named(node);
         }
     }
 
@@ -245,7 +253,7 @@ impl Tree {
 }
 
 /// What identifies an open file, and its attributes.
-pub(crate) fn identify(file: BorrowedFd<'_>) -> Result<(Identity, Statx)> {
+fn identify(file: BorrowedFd<'_>) -> Result<(Identity, Statx)> {
     let found = stat(file)?;
     let version = match Handle::of(file) {
         Ok(handle) => Version::Handle(handle),
@@ -260,4 +268,26 @@ pub(crate) fn identify(file: BorrowedFd<'_>) -> Result<(Identity, Statx)> {
 pub(crate) fn open_beneath(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(dir, name, flags, Mode::empty(), BENEATH).map_err(from_errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two directories were moved on the host, and each was then looked up in the other.
+    #[test]
+    fn known_places_may_form_a_circle() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let options = HostOptions::new().without_handles();
+        let tree = Tree::new(std::fs::File::open(dir.path()).unwrap().as_fd(), &options).unwrap();
+        let a = tree.lookup(&tree.root, b"a").unwrap().unwrap().node;
+        let b = tree.lookup(&a, b"b").unwrap().unwrap().node;
+        let close = || [&a, &b].map(|node| tree.descriptors.remove(node.serial));
+        close();
+        assert!(tree.path_fd(&b).is_ok(), "by the path from the root");
+        tree.moved_to(&a, &b, b"a");
+        close();
+        assert_eq!(tree.path_fd(&b).unwrap_err(), Error::Stale);
+    }
 }

@@ -71,7 +71,7 @@ fn alone() -> HostOptions {
     HostOptions::new().recheck(Recheck::Never)
 }
 
-/// Inodes are opened by their handles, if this process may do that, and by the way from the root.
+/// Inodes are opened by their handles, if this process may do that, and by the path from the root.
 fn both_ways() -> [HostOptions; 2] {
     [alone(), alone().without_handles()]
 }
@@ -262,6 +262,33 @@ fn a_source_that_vanishes_is_an_error_and_no_more() {
         tree.vfs.evict(usize::MAX).unwrap();
         assert_eq!(tree.stat("dir").unwrap_err(), Error::NoEntry);
     }
+}
+
+/// What others may do with new files is decided by the default ACL of their directory.
+#[test]
+fn a_default_acl_is_not_widened() {
+    let tree = Tree::new(alone());
+    fs::create_dir(tree.host("dir")).unwrap();
+    // Version 2, and the entries of the owner (7), the group (5) and others (0).
+    let acl: Vec<u8> = [[1u16, 7], [4, 5], [32, 0]]
+        .iter()
+        .flat_map(|[tag, permissions]| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+        })
+        .collect();
+    let acl = [&2u32.to_le_bytes()[..], &acl].concat();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(tree.host("dir"), "system.posix_acl_default", &acl, flags).is_err() {
+        return skipped("the file system of the temporary directory has no ACLs");
+    }
+    let open = |path: &str, mode| {
+        tree.vfs.open(&tree.context, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, mode).unwrap();
+        fs::metadata(tree.host(path)).unwrap().mode() & 0o7777
+    };
+    assert_eq!(open("dir/file", 0o644), 0o640);
+    assert_eq!(open("dir/setuid", 0o4755), 0o4750);
+    assert_eq!(tree.stat("dir/file").unwrap().mode, 0o640);
+    assert_eq!(open("file", 0o644), 0o644);
 }
 
 #[test]

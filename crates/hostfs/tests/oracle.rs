@@ -14,7 +14,7 @@ mod splitmix;
 fn main() -> ExitCode {
     run(true, |style| {
         let dir = pando_oracle::tmpfs().expect("another tmpfs");
-        // So few that inodes are often opened again, by their handles or by the way from the root.
+        // So few that inodes are often opened again, by their handles or by the path from the root.
         let options = HostOptions::new().recheck(Recheck::Never).descriptors(16);
         let options = if style.seed % 4 < 2 { options } else { options.without_handles() };
         let driver = HostFs::of(dir, options).expect("a directory that can be opened");

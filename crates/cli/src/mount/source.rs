@@ -16,7 +16,10 @@ use pando_console::{
 };
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{Vfs, VfsOptions};
-use rustix::fs::Mode;
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit},
+};
 use tracing::debug;
 
 /// Changes by others are seen after at most this time.
@@ -45,6 +48,9 @@ impl SourceTree {
     pub fn open(dir: &Path, exclusive: bool, options: VfsOptions) -> Result<Self> {
         // The kernel has applied the umask of the program that makes a file.
         rustix::process::umask(Mode::empty());
+        // For the descriptors of cached inodes, and those of files without names.
+        let limit = rustix::process::getrlimit(Resource::Nofile);
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let recheck = if exclusive { Recheck::Never } else { Recheck::Every(RECHECK) };
         let driver = HostFs::open(dir, HostOptions::new().recheck(recheck))
             .map_err(|error| Failure::system(format_args!("--source {}", for_shell(dir)), &error))?;
