@@ -80,7 +80,7 @@ impl Departures {
     fn class(&self, key: u64) -> &AtomicU64 {
         // The high bits of a product depend on all bits of the key.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.classes[hash as usize % DEPARTURE_CLASSES]
+        &self.classes[hash as usize % self.classes.len()]
     }
 }
 
