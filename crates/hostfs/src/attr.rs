@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
-use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, readlinkat, statx};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, makedev, readlinkat, statx};
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
@@ -33,21 +33,7 @@ pub(crate) fn attr_of(stat: &Statx, number: u64, file: BorrowedFd<'_>) -> Result
 }
 
 pub(crate) fn kind_of(stat: &Statx) -> Result<FileKind> {
-    kind(rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()))
-}
-
-pub(crate) fn kind(kind: rustix::fs::FileType) -> Result<FileKind> {
-    use rustix::fs::FileType;
-    Ok(match kind {
-        FileType::RegularFile => FileKind::File,
-        FileType::Directory => FileKind::Directory,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::Fifo => FileKind::Fifo,
-        FileType::Socket => FileKind::Socket,
-        FileType::CharacterDevice => FileKind::CharDevice,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        FileType::Unknown => return Err(Error::Io),
-    })
+    FileKind::from_mode(stat.stx_mode.into()).ok_or(Error::Io)
 }
 
 /// The time of creation in nanoseconds; 0 if the file system has none.
@@ -61,17 +47,13 @@ fn has_btime(stat: &Statx) -> bool {
 
 /// Beyond the years 1678 to 2262 the nearest time that the tree can express.
 fn time(time: &StatxTimestamp) -> Timestamp {
-    Timestamp(time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into()))
+    Timestamp::from_parts(time.tv_sec, time.tv_nsec)
 }
 
-/// A device number in the kernel's form of 32 bits (`new_encode_dev()`).
+/// A device number in the kernel's form of 32 bits (`new_encode_dev()`): that of the C library, as
+/// long as the kernel's numbers have 12 and 20 bits.
 fn device_number(major: u32, minor: u32) -> u32 {
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
-}
-
-/// Major and minor of [`device_number`] (`new_decode_dev()`).
-pub(crate) fn major_minor(number: u32) -> (u32, u32) {
-    ((number & 0xfff00) >> 8, (number & 0xff) | ((number >> 12) & 0xfff00))
+    makedev(major, minor) as u32
 }
 
 pub(crate) fn from_errno(errno: rustix::io::Errno) -> Error {
@@ -85,7 +67,8 @@ mod tests {
     #[test]
     fn device_numbers_are_converted_both_ways() {
         for (major, minor) in [(0, 0), (8, 1), (1, 3), (259, 0x12345), (0xfff, 0xfffff)] {
-            assert_eq!(major_minor(device_number(major, minor)), (major, minor));
+            let stored = device_number(major, minor).into();
+            assert_eq!((rustix::fs::major(stored), rustix::fs::minor(stored)), (major, minor));
         }
         assert_eq!(device_number(8, 1), 0x801);
     }

@@ -8,14 +8,14 @@ use std::{
 use pando_vfs::{Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
 use rustix::{
     fs::{
-        AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, linkat, makedev,
-        mkdirat, mknodat, openat, renameat_with, symlinkat, unlinkat, utimensat,
+        AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, linkat, mkdirat,
+        mknodat, openat, renameat_with, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
 };
 
 use crate::{
-    attr::{from_errno, kind_of, major_minor, stat},
+    attr::{from_errno, kind_of, stat},
     descriptors::Use,
     nodes::Node,
     owner, sys,
@@ -54,8 +54,8 @@ impl Tree {
             FileKind::Directory => done(mkdirat(at, name, mode)),
             FileKind::Symlink => done(symlinkat(&*attr.target, at, name)),
             kind => {
-                let (major, minor) = major_minor(attr.rdev);
-                done(mknodat(at, name, file_type(kind)?, mode, makedev(major, minor)))
+                let kind = FileType::from_raw_mode(kind.to_mode());
+                done(mknodat(at, name, kind, mode, attr.rdev.into()))
             }
         };
         let written = owner::making_for(attr.uid, attr.gid, make)?;
@@ -92,8 +92,8 @@ impl Tree {
         match linkat(&*file, c"", &*dir_fd, name, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH.
             Err(Errno::NOENT | Errno::PERM) => {
-                let (proc, open) = self.proc_path(file.as_fd());
-                linkat(proc, open, &*dir_fd, name, AtFlags::SYMLINK_FOLLOW).map_err(from_errno)?;
+                let open = self.open_file(file.as_fd());
+                linkat(open.dir, &open.name, &*dir_fd, name, AtFlags::SYMLINK_FOLLOW).map_err(from_errno)?;
             }
             linked => linked.map_err(from_errno)?,
         }
@@ -143,13 +143,13 @@ impl Tree {
         change: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         match self.pin(node) {
-            // Others have removed it. What the name leads to now is another inode.
+            // Others have removed it. The name leads to another inode now.
             Ok(()) | Err(Error::Stale | Error::NoEntry) => {}
             Err(error) => return Err(error),
         }
         let done = change();
-        let was_the_way = node.place().as_ref().is_some_and(|place| Arc::ptr_eq(&place.0, dir) && *place.1 == *name);
-        if done.is_err() || !was_the_way {
+        let was_the_path = node.place().as_ref().is_some_and(|place| Arc::ptr_eq(&place.0, dir) && *place.1 == *name);
+        if done.is_err() || !was_the_path {
             self.unpin_if_named(node);
         }
         done
@@ -184,16 +184,17 @@ impl Tree {
     fn set_xattr(&self, number: u64, name: &[u8], value: Option<&[u8]>) -> Result<Ack> {
         let node = self.node(number)?;
         let file = self.path_fd(&node)?;
+        let open = self.open_file(file.as_fd());
         match value {
-            Some(value) => sys::set_xattr(self.open_file(file.as_fd()), name, value)?,
-            None => sys::remove_xattr(self.open_file(file.as_fd()), name)?,
+            Some(value) => sys::set_xattr(&open, name, value)?,
+            None => sys::remove_xattr(&open, name)?,
         }
         Ok(Ack::Done)
     }
 
     fn chmod(&self, file: BorrowedFd<'_>, mode: u32) -> Result<()> {
-        let (proc, open) = self.proc_path(file);
-        chmodat(proc, open, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(from_errno)
+        let open = self.open_file(file);
+        chmodat(open.dir, &open.name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(from_errno)
     }
 
     /// Sets group and mode of a new inode as far as the host has not: the umask of this process has
@@ -219,7 +220,7 @@ impl Tree {
     }
 
     fn has_default_acl(&self, dir: BorrowedFd<'_>) -> bool {
-        sys::get_xattr(self.open_file(dir), b"system.posix_acl_default", &mut []).is_ok_and(|size| size > 0)
+        sys::get_xattr(&self.open_file(dir), b"system.posix_acl_default", &mut []).is_ok_and(|size| size > 0)
     }
 }
 
@@ -228,18 +229,7 @@ fn chown(file: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()>
 }
 
 fn timespec(time: Timestamp) -> Timespec {
-    let (seconds, nanoseconds) = (time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000));
-    Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ }
-}
-
-fn file_type(kind: FileKind) -> Result<FileType> {
-    Ok(match kind {
-        FileKind::Fifo => FileType::Fifo,
-        FileKind::Socket => FileType::Socket,
-        FileKind::CharDevice => FileType::CharacterDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        _ => return Err(Error::NotSupported),
-    })
+    Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() }
 }
 
 /// The result of a call that makes an inode and does not open it.

@@ -3,15 +3,16 @@
 use std::{
     num::NonZeroUsize,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use lru::LruCache;
+use pando_sync::lock;
 
 /// Two inodes seldom share the lock of a part of the cache.
 const PARTS: usize = 16;
 
-/// What a descriptor can do.
+/// The use for which a descriptor was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Use {
     /// Everything except access to the contents (O_PATH).
@@ -36,7 +37,7 @@ impl Descriptors {
     }
 
     fn part(&self, serial: u64) -> MutexGuard<'_, Part> {
-        self.0[serial as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0[serial as usize % PARTS])
     }
 
     pub(crate) fn get(&self, serial: u64, with: Use) -> Option<Arc<OwnedFd>> {
@@ -74,6 +75,6 @@ impl Descriptors {
 
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.0.iter().map(|part| lock(part).len()).sum()
     }
 }

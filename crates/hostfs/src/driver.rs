@@ -4,7 +4,10 @@ use std::{
     io,
     os::fd::AsFd,
     path::Path,
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -35,7 +38,7 @@ impl HostFs {
     /// As [`HostFs::open`].
     pub fn of(dir: impl AsFd, options: HostOptions) -> io::Result<Self> {
         let tree = Arc::new(Tree::new(dir.as_fd(), &options)?);
-        Ok(Self { tree, recheck: options.recheck, feed: OnceLock::new() })
+        Ok(Self { tree, recheck: options.recheck, is_connected: AtomicBool::new(false) })
     }
 
     /// How many descriptors are open for inodes, and how many inodes the tree uses.
@@ -84,7 +87,9 @@ impl Backing for HostFs {
 
     fn connect(&self, feed: Feed) -> Result<NodeAttr> {
         // One tree for each driver.
-        self.feed.set(feed.clone()).map_err(|_| Error::Busy)?;
+        if self.is_connected.swap(true, Ordering::Relaxed) {
+            return Err(Error::Busy);
+        }
         if let Recheck::Every(interval) = self.recheck {
             let tree = Arc::downgrade(&self.tree);
             let recheck = move || {
@@ -143,12 +148,12 @@ impl Backing for HostFs {
         let node = self.tree.node(ino)?;
         let file = self.tree.path_fd(&node)?;
         let open = self.tree.open_file(file.as_fd());
-        let names = match grown(|buffer| sys::list_xattrs(open, buffer)) {
+        let names = match grown(|buffer| sys::list_xattrs(&open, buffer)) {
             Err(Error::NotSupported) => return Ok(Vec::new()),
             names => names?,
         };
         let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let read = |name: &[u8]| match grown(|buffer| sys::get_xattr(open, name, buffer)) {
+        let read = |name: &[u8]| match grown(|buffer| sys::get_xattr(&open, name, buffer)) {
             // Removed since, or not for this process.
             Err(Error::NoData | Error::NotPermitted | Error::Access) => None,
             value => Some(value.map(|value| (name.into(), value.into()))),

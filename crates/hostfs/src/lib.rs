@@ -14,7 +14,7 @@
 //! # Limits
 //!
 //! Nothing on the host can lead out of the directory: names are looked up with openat2(2) and
-//! `RESOLVE_BENEATH`. What is mounted inside the directory cannot be reached (EXDEV). A directory
+//! `RESOLVE_BENEATH`. Mounts inside the directory cannot be reached (EXDEV). A directory
 //! that is moved out of it on the host stays usable for those who use it already.
 //!
 //! All calls are made with the credentials of this process. If it is root, what the tree makes for
@@ -42,18 +42,16 @@ mod sys;
 mod tree;
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
-
-use pando_vfs::Feed;
 
 /// A directory of the host: the driver to pass to `pando_vfs::Vfs::new`.
 #[derive(Debug)]
 pub struct HostFs {
     tree: Arc<tree::Tree>,
     recheck: Recheck,
-    feed: OnceLock<Feed>,
+    is_connected: AtomicBool,
 }
 
 /// How the tree learns of changes that others make on the host.
@@ -62,7 +60,7 @@ pub struct HostFs {
 pub enum Recheck {
     /// Not at all: nobody else changes the directory.
     Never,
-    /// What is cached is used for at most this time. Then it is asked for again.
+    /// Cached names and attributes are used for at most this time. Then the host is asked again.
     Every(Duration),
 }
 

@@ -9,11 +9,12 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use pando_sync::lock;
 use pando_vfs::FileKind;
 
 use crate::sys::Handle;
@@ -23,7 +24,7 @@ const FIRST_OWN: u64 = 1 << 63;
 /// Two inodes seldom share the lock of a part of the table.
 const PARTS: usize = 256;
 
-/// What distinguishes an inode from all others of the host, at all times.
+/// Distinguishes an inode from all others of the host, at all times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub dev: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Identity {
     pub version: Version,
 }
 
-/// What distinguishes an inode from others that had its number before.
+/// Distinguishes an inode from others that had its number before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Version {
     Handle(Handle),
@@ -39,8 +40,7 @@ pub(crate) enum Version {
     Born(i64),
 }
 
-/// The path to an inode: its directory, and the last name by which it was looked up
-/// there.
+/// The path to an inode: its directory, and the last name by which it was looked up there.
 pub(crate) type Place = (Arc<Node>, Box<[u8]>);
 
 /// An inode of the host that the tree uses.
@@ -61,11 +61,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn place(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.place)
     }
 
     pub(crate) fn pinned(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pinned)
     }
 }
 
@@ -105,11 +105,11 @@ impl Nodes {
 
     /// The part of the inodes that have this number on the host.
     fn part(&self, host: u64) -> MutexGuard<'_, Part> {
-        self.parts[host as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parts[host as usize % PARTS])
     }
 
     fn renumbered(&self) -> MutexGuard<'_, Renumbered> {
-        self.renumbered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.renumbered)
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Node>> {
@@ -177,7 +177,7 @@ impl Nodes {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        let in_parts = |part: &Mutex<Part>| part.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let in_parts = |part: &Mutex<Part>| lock(part).len();
         self.parts.iter().map(in_parts).sum::<usize>() + self.renumbered_len.load(Ordering::Relaxed)
     }
 }

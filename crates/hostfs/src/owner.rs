@@ -37,7 +37,7 @@ pub(crate) fn making_for<T>(uid: u32, gid: u32, make: impl FnOnce() -> Result<T>
     make()
 }
 
-/// What a thread had before, which it gets back when this is dropped.
+/// The ids and capabilities of a thread. It gets them back when this is dropped.
 struct Ids {
     own: (u32, u32),
     capabilities: CapabilitySets,

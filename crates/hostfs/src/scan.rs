@@ -2,14 +2,10 @@
 
 use std::{mem::MaybeUninit, os::fd::AsFd, sync::Arc};
 
-use pando_vfs::{Error, Record, RecordMask, Result};
+use pando_vfs::{Error, FileKind, Record, RecordMask, Result};
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 
-use crate::{
-    attr::{from_errno, kind},
-    nodes::Node,
-    tree::Tree,
-};
+use crate::{attr::from_errno, nodes::Node, tree::Tree};
 
 /// The bytes of one getdents64(2), as in glibc's readdir.
 const BUFFER_BYTES: usize = 32 << 10;
@@ -48,7 +44,7 @@ impl Tree {
             if name == b"." || name == b".." {
                 continue;
             }
-            let known = kind(entry.file_type()).ok();
+            let known = FileKind::from_mode(entry.file_type().as_raw_mode());
             if wanted.contains(RecordMask::ATTR) || known.is_none() {
                 match self.lookup(dir, name) {
                     Ok(Some(found)) => {

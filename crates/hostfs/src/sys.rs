@@ -99,24 +99,28 @@ fn c_name(name: &[u8]) -> io::Result<CString> {
     CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// A file that is open, by its name in the directory of open descriptors (`/proc/self/fd`). The
-/// calls for extended attributes take no descriptor of O_PATH.
-#[derive(Clone, Copy)]
+/// A file that is open, by its name in the directory of open descriptors (`/proc/self/fd`). Some
+/// calls take no descriptor of O_PATH.
 pub(crate) struct OpenFile<'a> {
     pub dir: BorrowedFd<'a>,
-    pub file: BorrowedFd<'a>,
+    pub name: CString,
+    /// Open as long as the name is used.
+    _file: BorrowedFd<'a>,
 }
 
-impl OpenFile<'_> {
-    fn name(&self) -> CString {
-        CString::new(self.file.as_raw_fd().to_string()).unwrap_or_default()
+impl<'a> OpenFile<'a> {
+    /// `dir` is `/proc/self/fd`.
+    pub(crate) fn new(dir: BorrowedFd<'a>, file: BorrowedFd<'a>) -> Self {
+        // A number has no NUL.
+        let name = CString::new(file.as_raw_fd().to_string()).unwrap_or_default();
+        Self { dir, name, _file: file }
     }
 }
 
 /// The result of a call. If the kernel does not have it, that of `old` with a path to the file.
 fn or_by_path(
     done: libc::c_long,
-    open: OpenFile<'_>,
+    open: &OpenFile<'_>,
     old: impl FnOnce(&str) -> rustix::io::Result<usize>,
 ) -> io::Result<usize> {
     if done >= 0 {
@@ -124,31 +128,46 @@ fn or_by_path(
     }
     match io::Error::last_os_error() {
         error if error.raw_os_error() == Some(libc::ENOSYS) => {
-            Ok(old(&format!("/proc/self/fd/{}", open.file.as_raw_fd()))?)
+            Ok(old(&format!("/proc/self/fd/{}", open.name.to_string_lossy()))?)
         }
         error => Err(error),
     }
+}
+
+/// setxattrat(2) or getxattrat(2), by its number.
+///
+/// # Safety
+/// `value` points to `size` bytes: to be read by the first, to be written by the second.
+unsafe fn value_call(
+    number: libc::c_long,
+    open: &OpenFile<'_>,
+    name: &[u8],
+    value: *const u8,
+    size: u32,
+) -> io::Result<libc::c_long> {
+    let (name, mut args) = (c_name(name)?, XattrArgs { value: value as u64, size, flags: 0 });
+    // SAFETY: the strings end with a NUL, and the caller says that the value is there.
+    Ok(unsafe {
+        libc::syscall(
+            number,
+            open.dir.as_raw_fd(),
+            open.name.as_ptr(),
+            0,
+            name.as_ptr(),
+            &raw mut args,
+            size_of::<XattrArgs>(),
+        )
+    })
 }
 
 /// Sets an extended attribute.
 ///
 /// # Errors
 /// Those of setxattr(2).
-pub(crate) fn set_xattr(open: OpenFile<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
+pub(crate) fn set_xattr(open: &OpenFile<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
     let size = u32::try_from(value.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
-    let (path, c_name, args) = (open.name(), c_name(name)?, XattrArgs { value: value.as_ptr() as u64, size, flags: 0 });
-    // SAFETY: the strings end with a NUL, and `args` says where the value is and how long.
-    let done = unsafe {
-        libc::syscall(
-            SETXATTRAT,
-            open.dir.as_raw_fd(),
-            path.as_ptr(),
-            0,
-            c_name.as_ptr(),
-            &raw const args,
-            size_of::<XattrArgs>(),
-        )
-    };
+    // SAFETY: the value has `size` bytes, and the call reads them.
+    let done = unsafe { value_call(SETXATTRAT, open, name, value.as_ptr(), size) }?;
     or_by_path(done, open, |path| rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map(|()| 0)).map(drop)
 }
 
@@ -156,10 +175,10 @@ pub(crate) fn set_xattr(open: OpenFile<'_>, name: &[u8], value: &[u8]) -> io::Re
 ///
 /// # Errors
 /// Those of removexattr(2).
-pub(crate) fn remove_xattr(open: OpenFile<'_>, name: &[u8]) -> io::Result<()> {
-    let (path, c_name) = (open.name(), c_name(name)?);
+pub(crate) fn remove_xattr(open: &OpenFile<'_>, name: &[u8]) -> io::Result<()> {
+    let c_name = c_name(name)?;
     // SAFETY: the strings end with a NUL.
-    let done = unsafe { libc::syscall(REMOVEXATTRAT, open.dir.as_raw_fd(), path.as_ptr(), 0, c_name.as_ptr()) };
+    let done = unsafe { libc::syscall(REMOVEXATTRAT, open.dir.as_raw_fd(), open.name.as_ptr(), 0, c_name.as_ptr()) };
     or_by_path(done, open, |path| rustix::fs::removexattr(path, name).map(|()| 0)).map(drop)
 }
 
@@ -167,22 +186,10 @@ pub(crate) fn remove_xattr(open: OpenFile<'_>, name: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of getxattr(2).
-pub(crate) fn get_xattr(open: OpenFile<'_>, name: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn get_xattr(open: &OpenFile<'_>, name: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
     let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-    let (path, c_name, mut args) =
-        (open.name(), c_name(name)?, XattrArgs { value: buffer.as_mut_ptr() as u64, size, flags: 0 });
-    // SAFETY: the strings end with a NUL, and `args` says where there is room and how much.
-    let done = unsafe {
-        libc::syscall(
-            GETXATTRAT,
-            open.dir.as_raw_fd(),
-            path.as_ptr(),
-            0,
-            c_name.as_ptr(),
-            &raw mut args,
-            size_of::<XattrArgs>(),
-        )
-    };
+    // SAFETY: the buffer has at least `size` bytes, and the call writes to them.
+    let done = unsafe { value_call(GETXATTRAT, open, name, buffer.as_mut_ptr(), size) }?;
     or_by_path(done, open, |path| rustix::fs::getxattr(path, name, buffer))
 }
 
@@ -191,11 +198,10 @@ pub(crate) fn get_xattr(open: OpenFile<'_>, name: &[u8], buffer: &mut [u8]) -> i
 ///
 /// # Errors
 /// Those of listxattr(2).
-pub(crate) fn list_xattrs(open: OpenFile<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    let path = open.name();
+pub(crate) fn list_xattrs(open: &OpenFile<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the path ends with a NUL, and the buffer is as long as it says.
     let done = unsafe {
-        libc::syscall(LISTXATTRAT, open.dir.as_raw_fd(), path.as_ptr(), 0, buffer.as_mut_ptr(), buffer.len())
+        libc::syscall(LISTXATTRAT, open.dir.as_raw_fd(), open.name.as_ptr(), 0, buffer.as_mut_ptr(), buffer.len())
     };
     or_by_path(done, open, |path| rustix::fs::listxattr(path, buffer))
 }

@@ -5,13 +5,13 @@
 //! put in its place, not by something that is mounted on it.
 //!
 //! An inode is opened again by its file handle. Without CAP_DAC_READ_SEARCH, or on a file system
-//! without handles, it is opened by the path from the root, name by name. What is found there is
-//! checked: it must be the same inode.
+//! without handles, it is opened by the path from the root, name by name. The inode that is found
+//! there must be the same one.
 
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -107,20 +107,20 @@ impl Tree {
 
     /// Opens an inode by the path from its nearest ancestor that is open.
     fn walk_to(&self, node: &Arc<Node>) -> Result<Arc<OwnedFd>> {
-        let mut way: Vec<(Arc<Node>, Box<[u8]>)> = Vec::new();
+        let mut path: Vec<(Arc<Node>, Box<[u8]>)> = Vec::new();
         let mut at = node.clone();
         let mut file = loop {
             if let Some(open) = self.open_now(&at) {
                 break open;
             }
-            if way.len() == DEPTH_MAX {
+            if path.len() == DEPTH_MAX {
                 return Err(Error::Stale);
             }
             let (dir, name) = at.place().clone().ok_or(Error::Stale)?;
-            way.push((at, name));
+            path.push((at, name));
             at = dir;
         };
-        for (node, name) in way.into_iter().rev() {
+        for (node, name) in path.into_iter().rev() {
             let found = open_beneath(file.as_fd(), &name).map_err(|error| match error {
                 Error::NoEntry | Error::NotDirectory => Error::Stale,
                 other => other,
@@ -146,11 +146,11 @@ impl Tree {
         Ok(self.descriptors.keep(node.serial, with, self.reopen(file.as_fd(), flags)?))
     }
 
-    /// Opens an open file in another way. What is read through the result is not stamped as an
-    /// access, if this process may do that.
+    /// Opens an open file in another way. Reads through the result are not stamped as an access, if
+    /// this process may do that.
     pub(crate) fn reopen(&self, file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
-        let (dir, name) = self.proc_path(file);
-        let open = |flags| openat(dir, &name, flags | OFlags::CLOEXEC, Mode::empty());
+        let file = self.open_file(file);
+        let open = |flags| openat(file.dir, &file.name, flags | OFlags::CLOEXEC, Mode::empty());
         match open(flags | OFlags::NOATIME) {
             Err(Errno::PERM) => open(flags),
             opened => opened,
@@ -161,8 +161,9 @@ impl Tree {
     /// Makes the host stamp an access: reads a little.
     pub(crate) fn access(&self, node: &Arc<Node>) -> Result<()> {
         let file = self.path_fd(node)?;
-        let (dir, name) = self.proc_path(file.as_fd());
-        let open = || openat(dir, &name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        let again = self.open_file(file.as_fd());
+        let open =
+            || openat(again.dir, &again.name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
         match node.kind {
             FileKind::File => {
                 rustix::io::pread(open().map_err(from_errno)?, &mut [0; 1], 0).map_err(from_errno)?;
@@ -225,14 +226,9 @@ impl Tree {
         fsync(self.reopen(file.as_fd(), OFlags::RDONLY)?).map_err(from_errno)
     }
 
-    /// A directory and a name that lead to an open file, for the calls that take no descriptor of
-    /// O_PATH.
-    pub(crate) fn proc_path(&self, file: BorrowedFd<'_>) -> (BorrowedFd<'_>, String) {
-        (self.proc_fds.as_fd(), file.as_raw_fd().to_string())
-    }
-
+    /// An open file, for the calls that take no descriptor of O_PATH.
     pub(crate) fn open_file<'a>(&'a self, file: BorrowedFd<'a>) -> OpenFile<'a> {
-        OpenFile { dir: self.proc_fds.as_fd(), file }
+        OpenFile::new(self.proc_fds.as_fd(), file)
     }
 
     /// Keeps an inode open that may lose its last name, so that threads that use it can go on.
@@ -252,7 +248,7 @@ impl Tree {
     }
 }
 
-/// What identifies an open file, and its attributes.
+/// The identity and the attributes of an open file.
 fn identify(file: BorrowedFd<'_>) -> Result<(Identity, Statx)> {
     let found = stat(file)?;
     let version = match Handle::of(file) {

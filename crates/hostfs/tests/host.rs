@@ -1,5 +1,4 @@
-//! What a tree on a directory of the host does while others change the directory, and what nothing
-//! there can make it do.
+//! A tree on a directory of the host, while others change the directory and try to lead it out.
 #![forbid(unsafe_code)]
 
 use std::{

@@ -13,8 +13,8 @@ use super::{
 };
 
 const MOUNT_HELP: &str = "\
-The tree lives in memory and is lost when it is unmounted, or it is a directory of the host (--source). The command creates the directory if it is missing, prints one \
-line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
+The tree lives in memory and is lost when it is unmounted, or it is a directory of the host (--source). The command creates \
+the directory if it is missing, prints one line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
 killed server has left a dead mount on the directory (\"Transport endpoint is not connected\"), the command unmounts that \
 first.
 
@@ -80,7 +80,7 @@ pub struct MountArgs {
     ///
     /// Programs on the mount work on the files of SOURCE, with the rights of the user who mounts.
     /// Nothing in SOURCE leads out of it: symbolic links lead where they would lead if DIR were in
-    /// its place. What is mounted inside SOURCE cannot be reached. Changes that others make in
+    /// its place. Mounts inside SOURCE cannot be reached. Changes that others make in
     /// SOURCE are seen within two seconds. A trace, delays, faults and -o ro work as on a tree in
     /// memory.
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode", "allow_other"])]

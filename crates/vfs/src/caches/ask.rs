@@ -82,7 +82,7 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
     refresh_if_outdated(inode)
 }
 
-/// The attributes of an inode, for a caller that cannot wait for changes by others to be noticed.
+/// The attributes of an inode, for a caller that does not ask for changes by others.
 /// The backing is asked if an operation of this tree has made it stamp times. If it does not
 /// answer, what is cached is shown. The caller holds no guard and no lock.
 pub(crate) fn stat_settled(dentry: &Dentry) -> Stat {

@@ -226,7 +226,7 @@ pub(crate) struct Version {
     changes: u64,
     /// Names that were dropped from the cache without a change.
     dropped: u64,
-    /// The present, by evictions.
+    /// Inodes that leave the cache from now on do so after this moment.
     moment: Moment,
     /// The number of reports that concern the directory.
     others: u64,
