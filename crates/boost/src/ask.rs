@@ -161,44 +161,43 @@ pub(crate) struct Manner {
 /// distinguish waiting for a disk from waiting for a CPU, and on a busy machine both are common.
 pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) -> Asked {
     let mut asked = Asked::default();
-    let mut sleeps = own_sleeps();
     for name in names {
-        let began = Instant::now();
+        let (began, sleeps) = (Instant::now(), own_sleeps());
         let kind = stat(directory, name);
         let took = began.elapsed();
         asked.trouble += usize::from(kind.is_err_and(is_trouble));
         if manner.xattrs {
             access_list(directory, name);
         }
-        if manner.links && kind == Ok(FileType::Symlink) {
-            ask_target(directory, name, manner.links_twice, &mut asked);
-        }
-        asked.calls += 1;
-        let now = own_sleeps();
-        if now == sleeps {
-            continue;
-        }
-        asked.waited += 1;
-        if manner.twice {
+        let mut waited = own_sleeps() != sleeps;
+        // Before the target is read, which may change the atime and so drop the attributes.
+        if waited && manner.twice {
             asked.attributes.add(is_forgotten(took, || stat(directory, name)));
         }
-        sleeps = own_sleeps();
-        if manner.stop_at_wait {
+        if manner.links && kind == Ok(FileType::Symlink) {
+            waited |= ask_target(directory, name, manner.links_twice, &mut asked);
+        }
+        asked.calls += 1;
+        asked.waited += usize::from(waited);
+        if waited && manner.stop_at_wait {
             break;
         }
     }
     asked
 }
 
-fn ask_target(directory: BorrowedFd<'_>, name: &CStr, twice: bool, asked: &mut Asked) {
+/// Returns whether the call waited.
+fn ask_target(directory: BorrowedFd<'_>, name: &CStr, twice: bool, asked: &mut Asked) -> bool {
     let (began, sleeps) = (Instant::now(), own_sleeps());
     // No link any more, or one that only its owner can read: treated as a missing name.
     asked.trouble += usize::from(target(directory, name).is_err_and(is_trouble));
     let took = began.elapsed();
     asked.links += 1;
-    if twice && own_sleeps() != sleeps {
+    let waited = own_sleeps() != sleeps;
+    if twice && waited {
         asked.targets.add(is_forgotten(took, || target(directory, name)));
     }
+    waited
 }
 
 /// Whether a call that waited waits again as if it were the first.

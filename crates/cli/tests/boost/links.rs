@@ -46,6 +46,29 @@ fn links_are_read_ahead_for_programs_that_read_them() {
     store.mounted.umount();
 }
 
+/// Reading a target invalidates the atime, so asking for the attributes again waits. That does not
+/// mean that the kernel keeps no attributes.
+#[test]
+fn a_target_that_was_read_does_not_count_against_the_kernel() {
+    let _alone = alone();
+    if !can_mount() || !has(&["ls"]) {
+        return;
+    }
+    let store = Store::new(&["--delay", "readlink=500us,getattr=2ms"]);
+    let (first, links) = (store.tree().join("first"), store.tree().join("links"));
+    fs::create_dir(&first).unwrap();
+    fs::create_dir(&links).unwrap();
+    symlink("nowhere", first.join("link")).unwrap();
+    (0..FILES).for_each(|i| symlink("nowhere", links.join(format!("l{i}"))).unwrap());
+    // After the first directory it is known that the program reads targets.
+    let args = ["-l", first.to_str().unwrap(), links.to_str().unwrap()];
+    same_and_ahead(&store, "ls", &args, |log| {
+        assert_eq!(count(log, "forgotten"), 0, "{log}");
+        count(log, "links") > AHEAD
+    });
+    store.mounted.umount();
+}
+
 /// Runs a program, whose output must be the same without boost. Returns the number of its messages
 /// to the helper.
 fn same_posts(args: &[&str]) -> usize {
