@@ -121,8 +121,22 @@ enum Work {
     Names(usize),
     /// This many names with attributes, one item each.
     NamesWithAttributes(usize),
+    /// Records of names.
+    Records(Records),
     /// A part of a file.
     Read(ReadAt),
+}
+
+/// The cost of records. An entry is one item, and a value of an extended attribute is another one.
+#[derive(Debug, Clone, Copy)]
+struct Records {
+    entries: usize,
+    /// They have attributes.
+    attributes: bool,
+    /// They have names of extended attributes.
+    lists: bool,
+    /// Values of extended attributes.
+    values: usize,
 }
 
 /// Delays requests, fails them, and counts them. See [`InjectorOptions`].
@@ -202,6 +216,11 @@ impl Injector {
         self.faults.next(operation, name)
     }
 
+    /// Whether requests may fail.
+    fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
     /// The error of an entry of a READDIRPLUS, if its attributes must not be returned.
     fn fault_of_entry(&self, name: &[u8]) -> Option<Error> {
         let (lookup, getattr) = (self.fault(Operation::Lookup, Some(name)), self.fault(Operation::Getattr, None));
@@ -237,8 +256,21 @@ impl Injector {
             Work::NamesWithAttributes(count) => {
                 (count, delay(Operation::Readdir) + delay(Operation::Lookup) + delay(Operation::Getattr))
             }
+            Work::Records(records) => {
+                let attributes = delay(Operation::Lookup) + delay(Operation::Getattr);
+                let each = delay(Operation::Readdir)
+                    + if records.attributes { attributes } else { Duration::ZERO }
+                    + if records.lists { delay(Operation::Listxattr) } else { Duration::ZERO };
+                let values = self.all_due(records.values, delay(Operation::Getxattr), &clock);
+                return values.max(self.all_due(records.entries, each, &clock));
+            }
             Work::Read(read) => return self.read_due(&read, delay(Operation::Read), clock),
         };
+        self.all_due(items, each, clock)
+    }
+
+    /// When all of these items will be done; none if they take no time.
+    fn all_due(&self, items: usize, each: Duration, clock: impl Fn() -> Instant) -> Option<Instant> {
         if each.is_zero() || items == 0 {
             return None;
         }

@@ -35,7 +35,7 @@
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
 //!    that (`server::space`).
 //! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller
-//!    (`Server::context`).
+//!    (`Server::context`), and the server checks what an ioctl reads (`server::caller`).
 //! 9. The umask must be applied once, in the server, which knows default ACLs (`FUSE_DONT_MASK`,
 //!    `server::namespace`).
 #![deny(unsafe_code)]

@@ -16,7 +16,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use pando_vfs::{DentryRef, Error, Exports, FileKind, Result, Stat, Vfs};
+use pando_vfs::{DentryRef, Error, Exports, FileKind, Result, Stat, Vfs, records};
 
 /// The node number of the root (`FUSE_ROOT_ID`).
 const ROOT: u64 = 1;
@@ -31,6 +31,13 @@ pub struct Attr {
     pub generation: u32,
     /// The attributes.
     pub stat: Stat,
+}
+
+/// The blocks that the kernel is told. tar takes a file without blocks for one hole, but the kernel
+/// may have dirty pages of it. (ext4 reports a block as well for a file that it stores in the
+/// inode.)
+fn shown_blocks(kind: FileKind, size: u64, blocks: u64) -> u64 {
+    if kind == FileKind::File && size > 0 { blocks.max(1) } else { blocks }
 }
 
 /// The nodes of one mount.
@@ -62,13 +69,17 @@ impl Nodes {
 
     /// An inode with the attributes `stat`, as the kernel sees it.
     pub(crate) fn attr(&self, mut stat: Stat) -> Attr {
-        if stat.kind == FileKind::File && stat.size > 0 {
-            // tar takes a file without blocks for one hole, but the kernel may have dirty pages of
-            // it. (ext4 reports a block as well for a file that it stores in the inode.)
-            stat.blocks = stat.blocks.max(1);
-        }
+        stat.blocks = shown_blocks(stat.kind, stat.size, stat.blocks);
         let node = self.number(stat.ino);
         Attr { node, generation: if node == ROOT { 0 } else { self.generation }, stat }
+    }
+
+    /// Changes the attributes of a record to what [`Nodes::attr`] shows.
+    pub(crate) fn update(&self, attr: &mut records::Attr) {
+        attr.ino = self.number(attr.ino);
+        if let Some(kind) = attr.kind() {
+            attr.blocks = shown_blocks(kind, attr.size, attr.blocks);
+        }
     }
 
     /// The node number of an inode number, and the reverse.

@@ -144,7 +144,14 @@ impl Backing for HostFs {
         self.tree.scan(&dir, cookie, wanted, each)
     }
 
-    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
+    fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {
+        inos.iter().enumerate().for_each(|(place, ino)| each(place, self.xattrs_of(*ino)));
+        Ok(())
+    }
+}
+
+impl HostFs {
+    fn xattrs_of(&self, ino: u64) -> Result<Vec<Xattr>> {
         let node = self.tree.node(ino)?;
         let file = self.tree.path_fd(&node)?;
         let open = self.tree.open_file(file.as_fd());

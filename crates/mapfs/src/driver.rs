@@ -14,7 +14,7 @@ use crate::{
     Call, MapHandle, MapOptions, Message,
     data::MapData,
     injector::Injector,
-    store::{ROOT, Store},
+    store::{Node, ROOT, Store},
 };
 
 /// State shared by a driver, its handles and its files.
@@ -206,8 +206,12 @@ impl Backing for MapFs {
         }
     }
 
-    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
+    fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {
         let store = self.call(Call::Xattrs)?;
-        Ok(store.node(ino)?.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+        for (place, &ino) in inos.iter().enumerate() {
+            let all = |node: &Node| node.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            each(place, store.node(ino).map(all));
+        }
+        Ok(())
     }
 }

@@ -18,6 +18,9 @@
 //! have one size ([`PAGE_BYTES`], room for the largest extended attribute that Linux allows), and
 //! are reused.
 //!
+//! [`Packer`] and [`Unpacked`] write and read records in another form: one after the other in a
+//! buffer of the caller. In this form a tree returns them, to the same process or to another.
+//!
 //! The idea of one call that returns names, attributes and extended attributes in a vector of pages
 //! is that of xgetdents (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to
 //! 2014).
@@ -28,6 +31,7 @@ mod batch;
 mod file_kind;
 mod mask;
 mod names;
+mod packed;
 mod page;
 mod part;
 
@@ -36,6 +40,9 @@ pub use batch::{Batch, Record};
 pub use file_kind::{FileKind, S_IFMT};
 pub use mask::Mask;
 pub use names::Names;
+pub use packed::{
+    Entry, PackedRecord, PackedXattr, PackedXattrs, Packer, Pushed, Unpacked, least_bytes, update_records,
+};
 pub use page::{PAGE_BYTES, Page};
 pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
 

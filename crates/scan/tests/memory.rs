@@ -1,53 +1,14 @@
 //! The allocations of a scan: none for an entry, and never more than its budget.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    fs,
-    path::Path,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{fs, path::Path};
 
 use pando_scan::{MIN_BUDGET_BYTES, Options, Order, Scan, Workers};
+use pandofs_testkit::Counting;
 use rustix::fs::XattrFlags;
 
 mod common;
 
 use common::{MASKS, temp};
-
-/// The system's allocator, with counts.
-struct Counting;
-
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grew(bytes: usize) {
-    CALLS.fetch_add(1, Ordering::Relaxed);
-    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(live, Ordering::Relaxed);
-}
-
-// SAFETY: all calls are passed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grew(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        grew(new_size);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -67,8 +28,7 @@ fn fill(dir: &Path, count: usize) {
 
 /// Entries, allocations, and the most bytes at a time.
 fn measure(dir: &Path, options: &Options) -> (usize, usize, usize) {
-    let (calls, live) = (CALLS.load(Ordering::Relaxed), LIVE.load(Ordering::Relaxed));
-    PEAK.store(live, Ordering::Relaxed);
+    let (calls, live) = (Counting::calls(), Counting::live());
     let mut scan = Scan::open(dir, options).unwrap();
     let (mut entries, mut sum) = (0, 0);
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -80,7 +40,7 @@ fn measure(dir: &Path, options: &Options) -> (usize, usize, usize) {
     }
     assert!(sum < u64::MAX);
     drop(scan);
-    (entries, CALLS.load(Ordering::Relaxed) - calls, PEAK.load(Ordering::Relaxed) - live)
+    (entries, Counting::calls() - calls, Counting::peak() - live)
 }
 
 /// One test, since the allocator counts for the whole process.

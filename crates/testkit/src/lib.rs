@@ -1,11 +1,13 @@
 //! Helpers for the tests of all crates: skips that are counted, programs that may be missing,
-//! parameters from the environment, and waits that end.
+//! parameters from the environment, waits that end, and an allocator that counts.
 //!
 //! A test that needs something which this machine lacks calls [`skipped`] and returns early.
 //! libtest has no such outcome. So the call prints the reason past libtest's capture, and adds a
 //! line to a log. With `PANDO_NO_SKIP=1`, which the gate sets, it fails the test instead. The test
 //! binary `skips` of this crate runs last in `cargo test --workspace`. It prints the log as one
 //! summary.
+
+mod counting;
 
 use std::{
     env,
@@ -19,6 +21,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+pub use counting::Counting;
 
 /// How long a test waits for something that should not take long.
 const PATIENCE: Duration = Duration::from_secs(60);

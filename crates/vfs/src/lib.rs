@@ -174,7 +174,7 @@
 //!
 //! | operation | lines that another core may need |
 //! | --- | --- |
-//! | look-up, stat, access, readdir, d_path | none; a relatime stamp when it is due |
+//! | look-up, stat, access, readdir, xgetdents, d_path | none; a relatime stamp when it is due |
 //! | readdir_plus | each entry's reference count |
 //! | lseek, tell | the handle's position |
 //! | open, close | the file's reference count; after contention, this CPU's count of it |
@@ -259,6 +259,7 @@ pub use handles::{
 };
 pub use objects::dentry::DentryRef;
 pub use operations::exports::Exports;
+pub use pando_records as records;
 pub use pando_sync::release_free_memory;
 pub use types::{
     cred::Credentials,
@@ -267,6 +268,7 @@ pub use types::{
     flags::*,
     layout::Layout,
     name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},
+    packed::{Next, Packed},
     stat::*,
     time::*,
 };

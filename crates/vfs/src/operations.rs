@@ -26,3 +26,4 @@ pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod step;
 pub(crate) mod xattr;
+pub(crate) mod xgetdents;

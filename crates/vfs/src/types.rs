@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod flags;
 pub(crate) mod layout;
 pub(crate) mod name;
+pub(crate) mod packed;
 pub(crate) mod part;
 pub(crate) mod stat;
 pub(crate) mod time;
@@ -13,5 +14,6 @@ pub(crate) mod trace_op;
 
 pub use directory_locks::DirectoryLocks;
 pub use flags::*;
+pub use packed::{Next, Packed};
 pub use stat::*;
 pub use time::*;

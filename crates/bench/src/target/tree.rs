@@ -7,7 +7,10 @@ use std::{
     io::{self, SeekFrom},
 };
 
-use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
+use pando_vfs::{
+    At, Context, Credentials, Error, File, Next, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags,
+    records::{Mask, Unpacked, XattrValue},
+};
 
 use super::{
     Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Work, cache_limit::CacheLimit, consume, unsupported_because,
@@ -23,11 +26,16 @@ pub(super) struct TreeActor<'a> {
     cwd: Option<Context>,
     /// Limits the cache of a backed tree.
     limit: Option<CacheLimit<'a>>,
+    /// For records. Empty until it is used.
+    buffer: Vec<u8>,
 }
+
+/// The size of a buffer for records: it stays in the cache of the processor.
+const RECORDS: usize = 64 << 10;
 
 impl<'a> TreeActor<'a> {
     pub(super) fn new(vfs: &'a Vfs, who: Credentials, limit: Option<CacheLimit<'a>>) -> Self {
-        Self { vfs, context: Context::new(vfs, who), cwd: None, limit }
+        Self { vfs, context: Context::new(vfs, who), cwd: None, limit, buffer: Vec::new() }
     }
 
     fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
@@ -106,6 +114,39 @@ impl Actor for TreeActor<'_> {
             failed.is_none()
         })?;
         failed.map_or(Ok(listed), |error| Err(error.into()))
+    }
+
+    fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
+        let dir = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
+        let mask = Mask::level(level as u32).expect("a level is from 0 to 3");
+        self.buffer.resize(RECORDS, 0);
+        let (mut listed, mut cookie) = (Listed::default(), 0);
+        loop {
+            let packed = dir.xgetdents(&self.context, cookie, mask, &mut self.buffer)?;
+            for record in Unpacked::new(&self.buffer[..packed.bytes]) {
+                if let Some(errno) = record.errno().or(record.xattr_errno()) {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                if matches!(record.name(), b"." | b"..") {
+                    continue;
+                }
+                listed.entries += 1;
+                black_box(record.name());
+                black_box(record.attr());
+                for xattr in record.xattrs() {
+                    listed.xattrs += 1;
+                    if let XattrValue::Bytes(value) = xattr.value {
+                        listed.value_bytes += value.len() as u64;
+                    }
+                }
+            }
+            match packed.next {
+                Next::End => return Ok(listed),
+                Next::More => cookie = packed.cookie,
+                Next::Needs(bytes) => self.buffer.resize(bytes, 0),
+            }
+        }
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {

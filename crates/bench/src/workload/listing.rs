@@ -3,8 +3,8 @@
 //! This is the measurement of xgetdents and directory read-ahead (gfs2, 2012 to 2014). Level 0
 //! reads names, level 1 also attributes, level 2 also the names of extended attributes, level 3
 //! also their values. One operation is one entry. Either there are separate calls for each entry,
-//! as in `ls -l` and `getfattr`, or the record stream of `pando ls` is used. Caches are hot or
-//! cold.
+//! as in `ls -l` and `getfattr`, or one call returns many: xgetdents of a tree, or the record
+//! stream of `pando ls`. Caches are hot or cold.
 
 use std::{io, time::Duration};
 
@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     pub(crate) level: Level,
     pub(crate) files: u64,
     pub(crate) max_xattrs: u64,
-    /// Use the record stream instead of separate calls.
+    /// One call for many entries instead of separate calls.
     pub(crate) records: bool,
     pub(crate) cold: bool,
 }

@@ -80,7 +80,12 @@ const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
         key("level", level, (0, 3), "0 = names, 1 = also stat, 2 = also names of xattrs, 3 = also their values"),
         key("files", 10_000, MANY, "files in the directory"),
         key("max", max_xattrs, (0, 100), "each file has from 0 to this many xattrs"),
-        key("records", 0, (0, 1), "1 = use the record stream of `pando ls` (dir= only)"),
+        key(
+            "records",
+            0,
+            (0, 1),
+            "1 = many entries in one call: xgetdents in a tree, the record stream of `pando ls` for dir=",
+        ),
         key("cold", 0, (0, 1), "1 = empty the caches before each round (dir= only; root)"),
     ]
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use pando_vfs::{DirEntry, Error, OpenFlags, Result, SetAttr, SetTime, Timestamp};
+use pando_vfs::{DirEntry, Error, Next, OpenFlags, Result, SetAttr, SetTime, Timestamp, records::Mask};
+use zerocopy::IntoBytes;
 
 use crate::{
     nodes::Attr,
@@ -11,9 +12,9 @@ use crate::{
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
-            CreateIn, FallocateIn, FsyncIn, GetxattrIn, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode, OpenIn,
-            OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SizeOut, StatxIn, WRITE_CACHE,
-            WRITE_KILL_SUIDGID, fattr, fopen,
+            CreateIn, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
+            Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SizeOut,
+            StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XGETDENTS, XGETDENTS_BYTES, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
     },
@@ -143,7 +144,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             }
             // Handles are closed and counts are dropped at the end of the connection.
             Opcode::Destroy => Ok(()),
-            Opcode::Ioctl => Err(Error::NotTty),
+            Opcode::Ioctl => self.ioctl(),
             // Valid only as the first request, which the session answers.
             Opcode::Init => Err(Error::Invalid),
             // They have no reply and are served elsewhere.
@@ -242,6 +243,35 @@ impl<'a, 'r> Exchange<'a, 'r> {
             server.write(caller, handle, offset, data)
         };
         self.reply.put(&SizeOut { size: written? as u32, padding: 0 })
+    }
+
+    /// The one ioctl here reads many entries of a directory.
+    fn ioctl(&mut self) -> Result<()> {
+        let IoctlIn { handle, command, in_size, out_size, .. } = self.request.args.structure()?;
+        if command != XGETDENTS {
+            return Err(Error::NotTty);
+        }
+        let asked: XgetdentsHead = self.request.args.next()?;
+        if in_size != out_size || out_size as usize != XGETDENTS_BYTES {
+            return Err(Error::Invalid);
+        }
+        let mask = Mask::from_bits(asked.mask).ok_or(Error::Invalid)?;
+        self.reply.put(&IoctlOut::default())?;
+        let (server, caller) = (self.server, self.caller);
+        self.reply.fill(out_size, |buffer| {
+            let (head, records) = buffer.split_at_mut(size_of::<XgetdentsHead>());
+            let packed = server.xgetdents(caller, handle, asked.cookie, mask, records);
+            let packed = packed.map_err(|error| if error == Error::NotDirectory { Error::NotTty } else { error })?;
+            let next = match packed.next {
+                Next::End => 0,
+                Next::More => 1,
+                Next::Needs(bytes) => bytes as u32,
+            };
+            let (bytes, entries) = (packed.bytes as u32, packed.entries as u32);
+            let shown = XgetdentsHead { cookie: packed.cookie, mask: asked.mask, next, bytes, entries };
+            head.copy_from_slice(shown.as_bytes());
+            Ok(size_of::<XgetdentsHead>() + packed.bytes)
+        })
     }
 
     fn readdirplus(&mut self) -> Result<()> {

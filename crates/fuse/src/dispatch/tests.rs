@@ -120,7 +120,8 @@ fn malformed_requests_have_an_errno() {
         (Opcode::Write as u32, long.as_bytes(), Error::Invalid),
         (Opcode::Setxattr as u32, b"\xff\xff\xff\xff\0\0\0\0user.x\0value", Error::Invalid),
         (Opcode::Init as u32, &[0; 64], Error::Invalid),
-        (Opcode::Ioctl as u32, none, Error::NotTty),
+        (Opcode::Ioctl as u32, none, Error::Invalid),
+        (Opcode::Ioctl as u32, &[0; 32], Error::NotTty),
         (Opcode::Statx as u32, &[0; 24], Error::NotImplemented),
         // More than fits into the reply.
         (Opcode::Read as u32, long.as_bytes(), Error::Io),

@@ -2,10 +2,13 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration, time::Instant};
 
-use pando_vfs::{DentryRef, Error, Vfs};
+use pando_vfs::{
+    DentryRef, Error, Vfs,
+    records::{Mask, Unpacked},
+};
 use zerocopy::FromBytes;
 
-use super::{Injector, Operation, ReadAt, Work};
+use super::{Injector, Operation, ReadAt, Records, Work};
 use crate::{
     channel::HeldReply,
     dispatch::{Dispatch, Reply},
@@ -13,7 +16,7 @@ use crate::{
     server::SERVER_PID_XATTR,
     wire::{
         AttrFormat, Outcome, ReplyWriter, Request,
-        abi::{BatchForgetIn, EntryOut, ForgetOne, GetxattrIn, Opcode, ReadWriteIn},
+        abi::{BatchForgetIn, EntryOut, ForgetOne, GetxattrIn, IoctlOut, Opcode, ReadWriteIn, XgetdentsHead},
         directory_entries,
     },
 };
@@ -97,7 +100,12 @@ impl<D: Dispatch> Injected<D> {
         let counts = &self.injector.counts;
         counts.begin();
         counts.requests(operation, 1);
-        let reply = match self.fault(operation, request) {
+        let refused = match operation {
+            // Programs then make the calls whose faults were asked for.
+            Operation::Ioctl if self.injector.has_faults() => Some(Error::NotTty),
+            _ => self.fault(operation, request),
+        };
+        let reply = match refused {
             Some(error) => Reply::Now(Err(error)),
             None => self.inner.dispatch(request, body),
         };
@@ -111,8 +119,10 @@ impl<D: Dispatch> Injected<D> {
             self.expire_failed_entries(body);
         }
         let work = self.work(operation, request, outcome, body);
-        if let Work::Names(count) | Work::NamesWithAttributes(count) = work {
-            counts.entries(count);
+        match work {
+            Work::Names(count) | Work::NamesWithAttributes(count) => counts.entries(count),
+            Work::Records(Records { entries, .. }) => counts.entries(entries),
+            _ => {}
         }
         let Some(due) = self.injector.due(work, Instant::now) else {
             // Before the reply is sent: a program that has the reply may ask for the counts.
@@ -160,6 +170,7 @@ impl<D: Dispatch> Injected<D> {
             Operation::Lookup if EntryOut::read_from_prefix(body).is_ok_and(|(out, _)| out.node != 0) => Work::Found,
             Operation::Readdir => Work::Names(directory_entries(body, false).count()),
             Operation::Readdirplus => Work::NamesWithAttributes(directory_entries(body, true).count()),
+            Operation::Ioctl => records(body).map_or(Work::One(Operation::Readdir), Work::Records),
             Operation::Read if self.injector.wants_reads() => {
                 let Ok(ReadWriteIn { offset, .. }) = request.args.structure() else { return Work::One(operation) };
                 let (node, len) = (request.header.node, outcome.unwrap_or(0) as u64);
@@ -199,6 +210,20 @@ impl Shown {
             self.format.expire(body);
         }
     }
+}
+
+/// The cost of the reply to the ioctl that reads many entries. None if it is another reply.
+fn records(body: &[u8]) -> Option<Records> {
+    let (_, rest) = IoctlOut::read_from_prefix(body).ok()?;
+    let (head, rest) = XgetdentsHead::read_from_prefix(rest).ok()?;
+    let mask = Mask::from_bits(head.mask)?;
+    let values = Unpacked::new(rest).map(|record| record.xattrs().count()).sum();
+    Some(Records {
+        entries: head.entries as usize,
+        attributes: mask.contains(Mask::STAT),
+        lists: mask.wants_xattrs(),
+        values: if mask.contains(Mask::XATTR_VALUES) { values } else { 0 },
+    })
 }
 
 /// How many nodes a FORGET or BATCH_FORGET names.

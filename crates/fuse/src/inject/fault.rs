@@ -41,6 +41,10 @@ impl Faults {
         Self { faults: faults.into_iter().map(|fault| (fault, AtomicU64::new(0))).collect() }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
     /// Counts the next request, and returns the error that it must fail with, if any.
     pub(crate) fn next(&self, operation: Operation, name: Option<&[u8]>) -> Option<Error> {
         let mut error = None;

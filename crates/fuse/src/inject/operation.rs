@@ -28,7 +28,7 @@ macro_rules! operations {
             pub(super) const fn of(opcode: Opcode) -> Option<Self> {
                 match opcode {
                     $($(Opcode::$opcode => Some(Self::$name),)*)*
-                    Opcode::Init | Opcode::Destroy | Opcode::Ioctl => None,
+                    Opcode::Init | Opcode::Destroy => None,
                 }
             }
         }
@@ -64,12 +64,15 @@ operations! {
     Removexattr = "removexattr": Removexattr,
     Fallocate = "fallocate": Fallocate,
     Lseek = "lseek": Lseek,
+    Ioctl = "ioctl": Ioctl,
 }
 
 impl Operation {
     /// The operations that can be delayed or made to fail: those that read, and write. A reply with
     /// attributes also costs a getattr. Such replies are a look-up that finds an entry, and each
-    /// entry of a READDIRPLUS, which costs a readdir and a lookup as well.
+    /// entry of a READDIRPLUS, which costs a readdir and a lookup as well. The ioctl that reads
+    /// many entries costs what READDIRPLUS, listxattr and getxattr cost for the same. It is not
+    /// served where requests fail.
     pub const INJECTABLE: &[Self] = &[
         Self::Lookup,
         Self::Getattr,
@@ -90,7 +93,7 @@ impl Operation {
 
     /// The operation whose delay and faults apply: directories are read in one way only.
     pub(super) fn delayed_as(self) -> Self {
-        if self == Self::Readdirplus { Self::Readdir } else { self }
+        if matches!(self, Self::Readdirplus | Self::Ioctl) { Self::Readdir } else { self }
     }
 }
 

@@ -3,7 +3,8 @@
 //! A request names a user, a group and a thread. Whether setgid stays can also depend on the
 //! supplementary groups, and on CAP_FSETID of root. Requests do not carry these, so the server
 //! reads them in `/proc` (as `fuse_req_getgroups` of libfuse does). It does so only for a file that
-//! has one of the two bits.
+//! has one of the two bits, and for an ioctl that reads many entries, whose permissions the kernel
+//! does not check.
 
 use pando_vfs::{Credentials, DentryRef, FileKind, Result, SetAttr};
 
@@ -13,6 +14,9 @@ const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 /// The capability to keep both bits (`capabilities(7)`).
 const CAP_FSETID: u32 = 4;
+/// The capabilities to read whatever the permission bits say, and attributes of the namespace
+/// `trusted.`.
+const READ_ALL: [u32; 2] = [2, 21];
 
 /// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,25 @@ impl Caller {
             cred.capable = keeps;
         }
         cred
+    }
+
+    /// The credentials for reading what the kernel has not checked, with supplementary groups. Only
+    /// root is capable, if it has all of [`READ_ALL`] in the server's user namespace. If the thread
+    /// is not visible, it has neither groups nor capabilities.
+    pub(super) fn reader_credentials(self) -> Credentials {
+        let mut cred = self.credentials();
+        let status = self.status();
+        let has = |capability: &u32| status.as_ref().is_some_and(|status| status.capabilities >> capability & 1 == 1);
+        cred.capable &= READ_ALL.iter().all(has) && self.is_in_own_user_namespace();
+        cred.groups = status.map(|status| status.groups.into()).unwrap_or_default();
+        cred
+    }
+
+    /// Whether the thread's capabilities are valid where the server's are.
+    fn is_in_own_user_namespace(self) -> bool {
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let own = namespace("self");
+        own.is_some() && own == namespace(&self.tid.to_string())
     }
 
     fn status(self) -> Option<Status> {

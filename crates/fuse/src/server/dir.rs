@@ -2,7 +2,10 @@
 //!
 //! Positions are the tree's cookies, which stay valid for ever. So no state is kept between calls.
 
-use pando_vfs::{At, DirEntry, Error, Result, Walk};
+use pando_vfs::{
+    At, Context, DirEntry, Error, Packed, Result, Walk,
+    records::{Mask, update_records},
+};
 
 use super::{Caller, Server};
 use crate::nodes::Attr;
@@ -18,6 +21,24 @@ impl Server {
             self.with_file(handle, |dir| {
                 dir.readdir(cookie, |entry| add(&DirEntry { ino: self.nodes.number(entry.ino), ..entry }))
             })
+        })
+    }
+
+    /// Returns the entries after `cookie` as records in `buffer` ([`pando_vfs::File::xgetdents`]).
+    /// They are not counted as look-ups. The kernel has only checked that the caller may list the
+    /// directory, so the rest is checked here.
+    ///
+    /// # Errors
+    /// EINVAL for unknown parts; see [`Server`].
+    pub fn xgetdents(&self, caller: Caller, handle: u64, cookie: u64, mask: Mask, buffer: &mut [u8]) -> Result<Packed> {
+        self.guarded("xgetdents", || {
+            let context = Context::new(&self.vfs, caller.reader_credentials());
+            let packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+            update_records(&mut buffer[..packed.bytes], |ino, attr| {
+                *ino = self.nodes.number(*ino);
+                attr.into_iter().for_each(|attr| self.nodes.update(attr));
+            });
+            Ok(packed)
         })
     }
 

@@ -16,6 +16,11 @@ pub(crate) const OLDEST_MINOR_VERSION: u32 = 23;
 /// The smallest buffer for requests that the kernel accepts (`FUSE_MIN_READ_BUFFER`).
 pub(crate) const MIN_BUFFER_BYTES: usize = 8192;
 
+/// The size of `struct pandofs_xgetdents` (include/pandofs.h). The size of a command has 14 bits.
+pub(crate) const XGETDENTS_BYTES: usize = 16_376;
+/// `PANDOFS_XGETDENTS`: reads and writes that many bytes.
+pub(crate) const XGETDENTS: u32 = 3 << 30 | (XGETDENTS_BYTES as u32) << 16 | 0xb6 << 8 | 1;
+
 macro_rules! opcodes {
     ($($name:ident = $number:literal,)*) => {
         /// The kind of a request (`enum fuse_opcode`).
@@ -416,6 +421,33 @@ structures! {
         padding: u32,
     }
 
+    /// `fuse_ioctl_in`.
+    struct IoctlIn {
+        handle: u64,
+        flags: u32,
+        command: u32,
+        argument: u64,
+        in_size: u32,
+        out_size: u32,
+    }
+
+    /// `fuse_ioctl_out`.
+    struct IoctlOut {
+        result: i32,
+        flags: u32,
+        in_iovs: u32,
+        out_iovs: u32,
+    }
+
+    /// The head of `struct pandofs_xgetdents` (include/pandofs.h). Records follow.
+    struct XgetdentsHead {
+        cookie: u64,
+        mask: u32,
+        next: u32,
+        bytes: u32,
+        entries: u32,
+    }
+
     /// `fuse_lseek_in`.
     struct LseekIn {
         handle: u64,
@@ -462,6 +494,7 @@ const _: () = {
     assert!(size_of::<SetattrIn>() == 88 && size_of::<ReadWriteIn>() == 40 && size_of::<StatfsOut>() == 80);
     assert!(size_of::<CreateIn>() == 16 && size_of::<OpenOut>() == 16 && size_of::<MknodIn>() == 16);
     assert!(size_of::<ReleaseIn>() == 24 && size_of::<FallocateIn>() == 32 && size_of::<LseekIn>() == 24);
+    assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16 && size_of::<XgetdentsHead>() == 24);
     assert!(size_of::<ForgetOne>() == 16 && size_of::<Rename2In>() == 16 && size_of::<Dirent>() == 24);
 };
 

@@ -1,6 +1,7 @@
 //! The namespace over a backed tree: the behavior of the cache, and that it has no visible effect.
 
 mod attributes;
+mod bulk;
 mod cache;
 mod faults;
 mod misses;

@@ -124,8 +124,8 @@ impl Backing for Naive {
         let _call = self.call(vec![dir]);
         self.inner.scan(dir, cookie, wanted, each)
     }
-    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
-        self.inner.xattrs(ino)
+    fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {
+        self.inner.xattrs(inos, each)
     }
 }
 

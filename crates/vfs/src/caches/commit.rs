@@ -63,7 +63,7 @@ fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Resul
             changed == found
         }
         Change::SetXattr { ino, name, value } => {
-            let xattrs = backing.xattrs(ino)?;
+            let xattrs = backing.xattrs_one(ino)?;
             xattrs.iter().find(|(found, _)| **found == *name).map(|(_, value)| &**value) == value
         }
     };

@@ -9,16 +9,71 @@ use std::sync::{
 use pando_sync::{Counted, Guard, pin};
 
 use crate::{
-    Backing, Change, Error, Result,
+    Backing, Change, Error, Result, Xattr,
     caches::commit::commit,
     objects::{
+        dentry::Dentry,
         inode::Inode,
+        superblock::SuperBlock,
         xattr_map::{CAPABILITIES, XattrMap, Xattrs, cost_of},
     },
 };
 
 fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
-    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value))).collect())
+    backing.xattrs_one(ino).map(map_of)
+}
+
+fn map_of(xattrs: Vec<Xattr>) -> XattrMap {
+    xattrs.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value))).collect()
+}
+
+/// Loads the extended attributes of inodes, in one call for each tree that they are of. Returns the
+/// places of those that could not be loaded. The caller holds no guard.
+pub(crate) fn load_many_xattrs(dentries: &[Counted<Dentry>]) -> Vec<(usize, Error)> {
+    let mut failed = Vec::new();
+    let uncached = |(_, inode): &(usize, &Inode)| inode.cached_xattrs(&pin()).is_none();
+    let mut left: Vec<(usize, &Inode)> =
+        dentries.iter().map(|dentry| dentry.inode()).enumerate().filter(uncached).collect();
+    while let Some(sb) = left.first().map(|(_, inode)| &inode.shard.sb) {
+        let (here, others): (Vec<_>, Vec<_>) = left.iter().partition(|(_, inode)| Arc::ptr_eq(&inode.shard.sb, sb));
+        failed.extend(load_xattrs_of(sb, &here));
+        left = others;
+    }
+    failed
+}
+
+/// As [`load_many_xattrs`], for inodes of one tree.
+fn load_xattrs_of(sb: &SuperBlock, inodes: &[(usize, &Inode)]) -> Vec<(usize, Error)> {
+    let all_failed = |error| inodes.iter().map(|(place, _)| (*place, error)).collect();
+    let Some(backing) = sb.ask_backing() else { return all_failed(Error::NotSupported) };
+    let before = sb.refreshes.load(Ordering::SeqCst);
+    let numbers: Vec<u64> = inodes.iter().map(|(_, inode)| inode.ino).collect();
+    let mut answers: Vec<_> = numbers.iter().map(|_| Err(Error::Io)).collect();
+    let result = backing.xattrs(&numbers, &mut |place, xattrs| {
+        if let Some(answer) = answers.get_mut(place) {
+            *answer = xattrs.map(map_of);
+        }
+    });
+    if let Err(error) = result {
+        return all_failed(error);
+    }
+    let mut failed = Vec::new();
+    let mut kept = Vec::new();
+    for (&(place, inode), answer) in inodes.iter().zip(answers) {
+        match answer {
+            Ok(map) => {
+                inode.keep_xattrs(map);
+                kept.push((place, inode));
+            }
+            Err(error) => failed.push((place, error)),
+        }
+    }
+    // As in `load_xattrs`.
+    fence(Ordering::SeqCst);
+    if sb.refreshes.load(Ordering::SeqCst) != before {
+        failed.extend(kept.iter().filter_map(|(place, inode)| Some((*place, inode.reload_xattrs(backing).err()?))));
+    }
+    failed
 }
 
 impl Inode {

@@ -122,11 +122,12 @@ pub trait Backing: Send + Sync {
     /// Those of the store.
     fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()>;
 
-    /// All extended attributes of an inode.
+    /// Reads all extended attributes of inodes, in the order that is best for the store. `each`
+    /// gets an index into `inos` and the answer for that inode. No answer is an error.
     ///
     /// # Errors
-    /// Those of the store.
-    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>>;
+    /// Only those of the call as a whole.
+    fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()>;
 }
 
 /// The name and the value of an extended attribute.
@@ -197,6 +198,20 @@ impl dyn Backing + '_ {
         self.getattr(&[ino], &mut |place, attr| {
             if place == 0 {
                 answer = attr.and_then(|attr| if attr.ino == ino { Ok(attr) } else { Err(Error::Io) });
+            }
+        })?;
+        answer
+    }
+
+    /// Reads all extended attributes of one inode ([`Backing::xattrs`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn xattrs_one(&self, ino: u64) -> Result<Vec<Xattr>> {
+        let mut answer = Err(Error::Io);
+        self.xattrs(&[ino], &mut |place, xattrs| {
+            if place == 0 {
+                answer = xattrs;
             }
         })?;
         answer

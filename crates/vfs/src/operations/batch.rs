@@ -1,8 +1,10 @@
 //! Directory entries that a scan gathers in one call and returns one by one.
 
-use crate::{DentryRef, FileKind, Stat, objects::inode::Inode};
+use crate::{DentryRef, Error, FileKind, Stat, objects::inode::Inode};
 
-/// The cookie after `..`, which drivers do not use. The cookie after `.` is one less.
+/// The cookie after `.`. A listing starts at 0.
+pub(crate) const AFTER_DOT: u64 = 1;
+/// The cookie after `..`. Those of drivers are larger.
 pub(crate) const AFTER_DOTDOT: u64 = 2;
 /// The number of entries gathered under one guard.
 pub(crate) const BATCH: usize = 256;
@@ -14,6 +16,10 @@ pub(crate) struct Gathered {
     pub kind: FileKind,
     pub cookie: u64,
     pub plus: Option<(Stat, DentryRef)>,
+    /// Why there are no attributes, if they were requested.
+    pub error: Option<Error>,
+    /// Why there are no extended attributes, if they were requested.
+    pub xattr_error: Option<Error>,
 }
 
 /// Gathered entries and the bytes of their names. A scan reuses one batch.
@@ -25,7 +31,28 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn push(&mut self, name: &[u8], inode: &Inode, cookie: u64, plus: Option<(Stat, DentryRef)>) {
+        self.add(name, (inode.ino, inode.kind), cookie, plus);
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        name: &[u8],
+        (ino, kind): (u64, FileKind),
+        cookie: u64,
+        plus: Option<(Stat, DentryRef)>,
+    ) {
         self.names.extend_from_slice(name);
-        self.entries.push(Gathered { name_end: self.names.len(), ino: inode.ino, kind: inode.kind, cookie, plus });
+        let name_end = self.names.len();
+        self.entries.push(Gathered { name_end, ino, kind, cookie, plus, error: None, xattr_error: None });
+    }
+
+    /// The entries and their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &Gathered)> {
+        let mut name_start = 0;
+        self.entries.iter().map(move |entry| {
+            let name = &self.names[name_start..entry.name_end];
+            name_start = entry.name_end;
+            (name, entry)
+        })
     }
 }

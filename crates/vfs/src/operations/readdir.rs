@@ -11,13 +11,13 @@
 //!    consumed: the cookie of the entry before leads back to it.
 //! 4. *The entry of a cookie may be gone.* A position needs no entry: the scan continues after it.
 
-use pando_sync::{LifeState, pin};
+use pando_sync::{Guard, LifeState, pin};
 
 use crate::{
     AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
-    objects::stat::stat_of,
+    objects::{directory::Directory, inode::Inode, stat::stat_of},
     operations::{
-        batch::{AFTER_DOTDOT, BATCH, Batch},
+        batch::{AFTER_DOT, AFTER_DOTDOT, BATCH, Batch},
         namei::{cross, dotdot},
         remote,
     },
@@ -25,8 +25,6 @@ use crate::{
     types::{Access, OpenFlags},
 };
 
-/// Cookies smaller than the first entry's: 0 at the start, 1 after `.`, 2 after `..`.
-const AFTER_DOT: u64 = 1;
 /// The callback of a scan. It gets each entry, and its attributes and a reference if they were
 /// requested. False stops the scan.
 type Each<'a> = dyn FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool + 'a;
@@ -62,21 +60,13 @@ impl File {
     }
 
     fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {
-        if self.flags().contains(OpenFlags::PATH) {
-            return Err(Error::BadHandle);
-        }
-        if i64::try_from(cookie).is_err() {
-            return Err(Error::Invalid);
-        }
+        self.expect_listable(cookie)?;
         let mut batch = Batch::default();
         loop {
             batch.names.clear();
             batch.entries.clear();
             self.gather(cookie, plus, &mut batch)?;
-            let mut name_start = 0;
-            for entry in &batch.entries {
-                let name = &batch.names[name_start..entry.name_end];
-                name_start = entry.name_end;
+            for (name, entry) in batch.iter() {
                 let shown = DirEntry { name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie };
                 if !each(shown, entry.plus.as_ref().map(|(stat, dentry)| (stat, dentry))) {
                     return Ok(());
@@ -89,29 +79,44 @@ impl File {
         }
     }
 
+    /// Checks that the file is open for listing, and that the cookie is one.
+    pub(crate) fn expect_listable(&self, cookie: u64) -> Result<()> {
+        if self.flags().contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        if i64::try_from(cookie).is_err() { Err(Error::Invalid) } else { Ok(()) }
+    }
+
+    /// The directory that is open, for a listing after `cookie`. A listing from the start is an
+    /// access.
+    pub(crate) fn listed(&self, cookie: u64, guard: &Guard) -> Result<(&Inode, &Directory)> {
+        let inode = self.dentry().0.expect_dir()?;
+        let directory = inode.directory()?;
+        if matches!(directory.life.state(guard), LifeState::Removed) {
+            return Err(Error::NoEntry);
+        }
+        let counts = cookie < AFTER_DOT && !self.no_atime();
+        if counts && inode.times.accessed(guard, directory.latest_stamp(), || Timestamp::now().0) {
+            inode.set_dirty(AttrMask::ATIME);
+        }
+        Ok((inode, directory))
+    }
+
     /// Gathers the next entries after a cookie, under one guard.
     fn gather(&self, cookie: u64, plus: Option<&Context>, batch: &mut Batch) -> Result<()> {
         let guard = pin();
         let this = self.dentry().0.as_shared();
-        let inode = this.to_ref().expect_dir()?;
-        let directory = inode.directory()?;
-        if matches!(directory.life.state(&guard), LifeState::Removed) {
-            return Err(Error::NoEntry);
-        }
+        let (inode, directory) = self.listed(cookie, &guard)?;
         let plus = plus.is_some_and(|context| context.check(inode, &inode.perm(&guard), Access::EXEC).is_ok());
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
-        }
-        let counts = cookie < AFTER_DOT && !self.no_atime();
-        if counts && inode.times.accessed(&guard, directory.latest_stamp(), || Timestamp::now().0) {
-            inode.set_dirty(AttrMask::ATIME);
         }
         if cookie < AFTER_DOTDOT {
             batch.push(b"..", dotdot(this, None, &guard).to_ref().inode(), AFTER_DOTDOT, None);
         }
         if directory.backed.is_some() {
             drop(guard);
-            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
+            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, BATCH, batch);
         }
         for dirent in directory.dirents_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {

@@ -18,3 +18,4 @@ pub(crate) mod lookup;
 pub(crate) mod readdir;
 pub(crate) mod remove;
 pub(crate) mod rename;
+pub(crate) mod xgetdents;

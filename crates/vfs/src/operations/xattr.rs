@@ -21,7 +21,7 @@ const XATTR_LIST_MAX: usize = 65536;
 
 /// The namespaces of attributes, and the permissions that they need (xattr(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+pub(crate) enum Class {
     /// `user.`: by the permission bits, on regular files and directories.
     User,
     /// `trusted.`: only for capable callers. Others do not see it.
@@ -42,19 +42,25 @@ impl Class {
         (b"system.", Self::System),
     ];
 
-    fn of(name: &[u8]) -> Self {
+    pub(crate) fn of(name: &[u8]) -> Self {
         let found = Self::PREFIXES.into_iter().find(|(prefix, _)| name.starts_with(prefix));
         found.map_or(Self::Unknown, |(_, class)| class)
     }
 
     /// Whether an inode may have this attribute, and the caller may use it (analogous to
     /// `xattr_permission()` in fs/xattr.c). As in Linux, the permission is checked before the name.
-    fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
+    pub(crate) fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
         self.permitted(context, inode, want)?;
         if matches!(self, Self::System | Self::Unknown) {
             return Err(Error::NotSupported);
         }
         if Self::PREFIXES.iter().any(|(prefix, _)| name == *prefix) { Err(Error::Invalid) } else { Ok(()) }
+    }
+
+    /// Whether lists of names show an attribute to this caller. A kernel that checks permissions
+    /// checks them for reads of a value, and not for lists of names.
+    pub(crate) fn is_shown_to(self, context: &Context) -> bool {
+        context.cred.capable || self != Self::Trusted
     }
 
     fn permitted(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
@@ -249,10 +255,9 @@ impl Vfs {
     }
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
-        // A kernel that checks permissions checks them for reads of a value, and not for lists of
-        // names.
-        let seen = |name: &[u8]| context.cred.capable || Class::of(name) != Class::Trusted;
-        let names = |map: &XattrMap| map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect();
+        let names = |map: &XattrMap| {
+            map.keys().filter(|name| Class::of(name).is_shown_to(context)).map(|name| name.to_vec()).collect()
+        };
         Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())
     }
 

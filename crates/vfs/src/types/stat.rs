@@ -1,5 +1,6 @@
 //! Attributes: of an inode, of a superblock, of a directory entry, and changes of them.
 
+use pando_records::{Attr, Fields, Time};
 pub use pando_records::{FileKind, S_IFMT};
 
 use crate::types::{SetTime, Timestamp};
@@ -90,6 +91,35 @@ impl Stat {
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.kind == FileKind::Symlink
+    }
+}
+
+/// In the form of a record. The number of the superblock is its device.
+impl From<&Stat> for Attr {
+    #[inline]
+    fn from(stat: &Stat) -> Self {
+        let time = |time: Timestamp| Time { secs: time.secs(), nanos: time.nanos() };
+        Self {
+            have: Fields::BASIC | Fields::BTIME,
+            mode: stat.kind.to_mode() | stat.mode,
+            nlink: stat.nlink,
+            uid: stat.uid,
+            gid: stat.gid,
+            blksize: stat.blksize,
+            rdev_major: (stat.rdev >> 8 & 0xfff) as u32,
+            rdev_minor: (stat.rdev & 0xff | stat.rdev >> 12 & 0xf_ff00) as u32,
+            dev_major: (stat.dev >> 32) as u32,
+            dev_minor: stat.dev as u32,
+            ino: stat.ino,
+            size: stat.size,
+            blocks: stat.blocks,
+            attributes: 0,
+            attributes_mask: 0,
+            atime: time(stat.atime),
+            mtime: time(stat.mtime),
+            ctime: time(stat.ctime),
+            btime: time(stat.btime),
+        }
     }
 }
 

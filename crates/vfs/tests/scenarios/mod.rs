@@ -5,6 +5,7 @@
 //! legitimately differs.
 
 mod attributes;
+mod bulk;
 mod files;
 mod names;
 mod walks;

@@ -1,22 +1,24 @@
 //! readdir of a backed tree, in the backing's order and with its cookies.
 
+use pando_sync::{Guard, Shared};
+
 use crate::{
     DentryRef, Error, RecordMask, Result, Stat,
     caches::load::{Found, Version, fill},
-    objects::stat::stat_of,
+    objects::{dentry::Dentry, stat::stat_of},
     operations::{
         attempt::run_lockless,
-        batch::{AFTER_DOTDOT, BATCH, Batch, Gathered},
+        batch::{AFTER_DOTDOT, Batch},
         namei::lookup,
         remote::lookup::expect_attributes,
-        step::Stop,
+        step::{Step, Stop},
     },
     types::Walk,
 };
 
-/// Gathers the next entries of a backed tree, in the backing's order and with its cookies. The
-/// caller holds no guard.
-pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
+/// Gathers the next entries of a backed tree, in the backing's order and with its cookies, until
+/// the batch has `limit` of them. The caller holds no guard.
+pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, limit: usize, batch: &mut Batch) -> Result<()> {
     let inode = dir.0.inode();
     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
     let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
@@ -30,31 +32,24 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
         if plus {
             attributes.push(entry.attr.cloned());
         }
-        batch.names.extend_from_slice(entry.name);
-        batch.entries.push(Gathered {
-            name_end: batch.names.len(),
-            ino: entry.ino,
-            kind: entry.kind,
-            cookie: entry.cookie,
-            plus: None,
-        });
-        batch.entries.len() < BATCH
+        batch.add(entry.name, (entry.ino, entry.kind), entry.cookie, None);
+        batch.entries.len() < limit
     })?;
     drop(lock);
     if !plus {
         return Ok(());
     }
-    let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
-    let mut found = Vec::with_capacity(batch.entries.len() - first);
-    for (entry, attr) in batch.entries[first..].iter().zip(attributes) {
-        found.push(Found { name: &batch.names[name_start..entry.name_end], ino: entry.ino, attr });
-        name_start = entry.name_end;
-    }
-    let names: Vec<&[u8]> = found.iter().map(|found| found.name).collect();
+    let found = batch.iter().skip(first).zip(attributes);
+    let found = found.map(|((name, entry), attr)| Found { name, ino: entry.ino, attr }).collect();
     fill(&dir.0, found, before)?;
-    for (entry, name) in batch.entries[first..].iter_mut().zip(names) {
-        // An entry that disappeared meanwhile, or cannot be loaded, is returned without attributes.
-        entry.plus = child(dir, name).ok().flatten();
+    let children: Vec<_> = batch.iter().skip(first).map(|(name, _)| child(dir, name)).collect();
+    for (entry, child) in batch.entries[first..].iter_mut().zip(children) {
+        match child {
+            Ok(Some(found)) => entry.plus = Some(found),
+            // It disappeared meanwhile.
+            Ok(None) => entry.error = Some(Error::NoEntry),
+            Err(error) => entry.error = Some(error),
+        }
     }
     Ok(())
 }
@@ -63,9 +58,14 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
 /// if the cache does not know it.
 fn child(dir: &DentryRef, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
     run_lockless(&dir.0.sb().namespace, |guard| {
-        let Some(found) = lookup(dir.0.share(guard), name, guard)? else { return Ok(None) };
-        expect_attributes(found, Walk::ATTRIBUTES)?;
-        let held = found.get().ok_or(Stop::Again)?;
-        Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
+        let found = lookup(dir.0.share(guard), name, guard)?;
+        found.map(|found| current(found, guard)).transpose()
     })
+}
+
+/// A dentry and its current attributes. The backing is asked if the cache does not have them.
+pub(crate) fn current(found: Shared<'_, Dentry>, guard: &Guard) -> Step<(Stat, DentryRef)> {
+    expect_attributes(found, Walk::ATTRIBUTES)?;
+    let held = found.get().ok_or(Stop::Again)?;
+    Ok((stat_of(held.inode(), guard), DentryRef(held)))
 }

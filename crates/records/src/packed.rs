@@ -1,0 +1,540 @@
+//! Records one after the other in a buffer of the caller, as xgetdents returns them.
+//!
+//! Numbers have the byte order of the machine. A record begins at a multiple of 8 bytes:
+//!
+//! ```text
+//! from  bytes
+//!    0   4   length of the record, a multiple of 8
+//!    4   2   length of the name
+//!    6   1   kind: DT_*
+//!    7   1   flags: 1 attributes follow, 2 a link target follows
+//!    8   8   inode number
+//!   16   8   cookie: the position after this entry
+//!   24   4   why there are no attributes: an errno, or 0
+//!   28   4   why there are no extended attributes: an errno, or 0
+//!   32   4   number of extended attributes
+//!   36   4   length of the link target
+//!   40 128   attributes, if they follow:
+//!              4 each: which are valid (STATX_*), mode, links, owner, group, preferred size of
+//!                      I/O, major and minor number of a device node, the same of the device below
+//!              8 each: inode number, size, blocks, STATX_ATTR_* bits, which of them are known,
+//!                      seconds of atime, mtime, ctime, btime
+//!              4 each: nanoseconds of the four
+//!            name, NUL
+//!            link target, NUL, if it follows
+//!            to a multiple of 8, then for each extended attribute:
+//!    0   4     size of the value, whether or not it is here
+//!    4   2     why the value is not here: an errno, or 0
+//!    6   1     length of the name
+//!    7   1     flags: 1 the value follows
+//!    8         name, NUL, value, to a multiple of 8
+//! ```
+//!
+//! A value that does not fit into the whole buffer is left out with its size and ERANGE, as
+//! getxattr(2) answers.
+
+use crate::{Attr, BulkXattr, Fields, FileKind, Time, XATTR_NAME_MAX, XattrValue};
+
+const HEAD_BYTES: usize = 40;
+const INO_AT: usize = 8;
+const ATTR_BYTES: usize = 128;
+const XATTR_HEAD_BYTES: usize = 8;
+const ALIGN: usize = 8;
+
+const HAS_ATTR: u8 = 1;
+const HAS_TARGET: u8 = 2;
+const HAS_VALUE: u8 = 1;
+
+/// The errno of a value that does not fit, as of getxattr(2).
+const ERANGE: u16 = 34;
+
+/// The least bytes of a record, with or without attributes.
+#[must_use]
+pub const fn least_bytes(with_attributes: bool) -> usize {
+    (HEAD_BYTES + if with_attributes { ATTR_BYTES } else { 0 } + 2).next_multiple_of(ALIGN)
+}
+
+/// A directory entry to be packed.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The kind of file. None if it is not known.
+    pub kind: Option<FileKind>,
+    /// The inode number.
+    pub ino: u64,
+    /// The position after this entry.
+    pub cookie: u64,
+    /// The attributes. None if they were not asked for, or could not be read.
+    pub attr: Option<&'a Attr>,
+    /// Why there are no attributes: an errno, or 0.
+    pub errno: i32,
+    /// The target of a symbolic link. None if it was not asked for.
+    pub target: Option<&'a [u8]>,
+    /// Why there are no extended attributes: an errno, or 0.
+    pub xattr_errno: i32,
+}
+
+impl<'a> Entry<'a> {
+    /// An entry without attributes.
+    #[must_use]
+    pub const fn new(name: &'a [u8], kind: Option<FileKind>, ino: u64, cookie: u64) -> Self {
+        Self { name, kind, ino, cookie, attr: None, errno: 0, target: None, xattr_errno: 0 }
+    }
+
+    /// The bytes before the extended attributes.
+    fn bytes(&self) -> usize {
+        let attr = if self.attr.is_some() { ATTR_BYTES } else { 0 };
+        (HEAD_BYTES + attr + self.name.len() + 1 + self.target.map_or(0, |target| target.len() + 1))
+            .next_multiple_of(ALIGN)
+    }
+}
+
+/// The result of [`Packer::push`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Pushed {
+    /// The record is in the buffer.
+    Packed,
+    /// The record does not fit behind the others.
+    Full,
+    /// The record does not fit into the whole buffer, not even without values. It needs this many
+    /// bytes, with them.
+    Needs(usize),
+}
+
+/// Writes records into a buffer.
+#[derive(Debug)]
+pub struct Packer<'b> {
+    bytes: &'b mut [u8],
+    used: usize,
+    entries: usize,
+}
+
+impl<'b> Packer<'b> {
+    /// An empty sequence of records in this buffer.
+    #[must_use]
+    pub const fn new(bytes: &'b mut [u8]) -> Self {
+        Self { bytes, used: 0, entries: 0 }
+    }
+
+    /// The number of bytes that the records take.
+    #[must_use]
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The number of records.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// The number of bytes that are free.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.bytes.len() - self.used
+    }
+
+    /// Adds a record. Values that do not fit are left out only of a record that is the first of its
+    /// buffer.
+    ///
+    /// # Panics
+    /// If a name has more than 65,535 bytes, or the name of an extended attribute more than 255.
+    #[inline]
+    pub fn push<'x>(&mut self, entry: &Entry<'_>, xattrs: impl Iterator<Item = BulkXattr<'x>> + Clone) -> Pushed {
+        let room = &mut self.bytes[self.used..];
+        let written = write(room, entry, xattrs.clone(), usize::MAX);
+        let length = match written {
+            Some(length) => length,
+            None if self.used > 0 => return Pushed::Full,
+            None => match write_smaller(room, entry, xattrs) {
+                Ok(length) => length,
+                Err(needed) => return Pushed::Needs(needed),
+            },
+        };
+        self.used += length;
+        self.entries += 1;
+        Pushed::Packed
+    }
+}
+
+/// The bytes of an extended attribute with a value of this length.
+const fn xattr_bytes(name: usize, value: usize) -> usize {
+    (XATTR_HEAD_BYTES + name + 1 + value).next_multiple_of(ALIGN)
+}
+
+/// The bytes that a value adds to its record.
+fn value_bytes(xattr: &BulkXattr<'_>) -> usize {
+    match xattr.value {
+        XattrValue::Bytes(value) => xattr_bytes(xattr.name.len(), value.len()) - xattr_bytes(xattr.name.len(), 0),
+        XattrValue::NotRead | XattrValue::Errno(_) => 0,
+    }
+}
+
+/// Writes a record without the values that do not fit. The error is the number of bytes that the
+/// whole record needs, if even then there is no room.
+#[cold]
+fn write_smaller<'x>(
+    room: &mut [u8],
+    entry: &Entry<'_>,
+    xattrs: impl Iterator<Item = BulkXattr<'x>> + Clone,
+) -> Result<usize, usize> {
+    let without = entry.bytes() + xattrs.clone().map(|xattr| xattr_bytes(xattr.name.len(), 0)).sum::<usize>();
+    let whole = without + xattrs.clone().map(|xattr| value_bytes(&xattr)).sum::<usize>();
+    let spare = room.len().checked_sub(without).ok_or(whole)?;
+    write(room, entry, xattrs, spare).ok_or(whole)
+}
+
+/// Bytes that are written from the front.
+struct Cursor<'b> {
+    bytes: &'b mut [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.at + bytes.len();
+        self.bytes.get_mut(self.at..end)?.copy_from_slice(bytes);
+        self.at = end;
+        Some(())
+    }
+
+    /// A NUL, and more of them up to a multiple of [`ALIGN`].
+    #[inline]
+    fn align(&mut self) -> Option<()> {
+        const NULS: [u8; ALIGN] = [0; ALIGN];
+        self.put(&NULS[..self.at.next_multiple_of(ALIGN) - self.at])
+    }
+}
+
+/// Writes a record with values of at most `spare` bytes in all. Returns its length; none if it does
+/// not fit.
+#[inline]
+fn write<'x>(
+    room: &mut [u8],
+    entry: &Entry<'_>,
+    xattrs: impl Iterator<Item = BulkXattr<'x>>,
+    mut spare: usize,
+) -> Option<usize> {
+    let mut to = Cursor { bytes: room, at: HEAD_BYTES };
+    let mut flags = 0;
+    if let Some(attr) = entry.attr {
+        flags |= HAS_ATTR;
+        to.put(&attr_bytes(attr))?;
+    }
+    to.put(entry.name)?;
+    to.put(&[0])?;
+    if let Some(target) = entry.target {
+        flags |= HAS_TARGET;
+        to.put(target)?;
+        to.put(&[0])?;
+    }
+    to.align()?;
+    let mut count = 0_u32;
+    for xattr in xattrs {
+        let needed = value_bytes(&xattr);
+        let (value, size, errno, flags): (&[u8], _, _, _) = match xattr.value {
+            XattrValue::Bytes(value) if needed > spare => (&[], value.len(), ERANGE, 0),
+            XattrValue::Bytes(value) => (value, value.len(), 0, HAS_VALUE),
+            XattrValue::NotRead => (&[], 0, 0, 0),
+            XattrValue::Errno(errno) => (&[], 0, errno as u16, 0),
+        };
+        if errno == 0 {
+            spare -= needed;
+        }
+        let name = u8::try_from(xattr.name.len()).expect("at most XATTR_NAME_MAX");
+        let mut head = Bytes([0; XATTR_HEAD_BYTES], 0);
+        head.put((size as u32).to_ne_bytes());
+        head.put(errno.to_ne_bytes());
+        head.put([name, flags]);
+        to.put(&head.0)?;
+        to.put(xattr.name)?;
+        to.put(&[0])?;
+        to.put(value)?;
+        to.align()?;
+        count += 1;
+    }
+    let kind = entry.kind.map_or(0, |kind| (kind.to_mode() >> 12) as u8);
+    let mut head = Bytes([0; HEAD_BYTES], 0);
+    head.put((to.at as u32).to_ne_bytes());
+    head.put(u16::try_from(entry.name.len()).expect("at most 65,535").to_ne_bytes());
+    head.put([kind, flags]);
+    head.put(entry.ino.to_ne_bytes());
+    head.put(entry.cookie.to_ne_bytes());
+    head.put(entry.errno.to_ne_bytes());
+    head.put(entry.xattr_errno.to_ne_bytes());
+    head.put(count.to_ne_bytes());
+    head.put((entry.target.map_or(0, <[u8]>::len) as u32).to_ne_bytes());
+    to.bytes[..HEAD_BYTES].copy_from_slice(&head.0);
+    Some(to.at)
+}
+
+/// A fixed number of bytes that are written from the front.
+struct Bytes<const N: usize>([u8; N], usize);
+
+impl<const N: usize> Bytes<N> {
+    #[inline(always)]
+    fn put<const M: usize>(&mut self, bytes: [u8; M]) {
+        self.0[self.1..self.1 + M].copy_from_slice(&bytes);
+        self.1 += M;
+    }
+}
+
+#[inline]
+fn attr_bytes(attr: &Attr) -> [u8; ATTR_BYTES] {
+    let mut to = Bytes([0; ATTR_BYTES], 0);
+    let numbers = [attr.have.bits(), attr.mode, attr.nlink, attr.uid, attr.gid, attr.blksize];
+    numbers.into_iter().for_each(|number| to.put(number.to_ne_bytes()));
+    let devices = [attr.rdev_major, attr.rdev_minor, attr.dev_major, attr.dev_minor];
+    devices.into_iter().for_each(|number| to.put(number.to_ne_bytes()));
+    let long = [attr.ino, attr.size, attr.blocks, attr.attributes, attr.attributes_mask];
+    long.into_iter().for_each(|number| to.put(number.to_ne_bytes()));
+    let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
+    times.into_iter().for_each(|time| to.put(time.secs.to_ne_bytes()));
+    times.into_iter().for_each(|time| to.put(time.nanos.to_ne_bytes()));
+    to.0
+}
+
+/// Bytes that are read from the front.
+struct Numbers<'a>(&'a [u8]);
+
+impl Numbers<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+}
+
+fn attr_of(bytes: &[u8]) -> Option<Attr> {
+    let mut from = Numbers(bytes);
+    let mut attr = Attr {
+        have: Fields::from_bits_retain(from.u32()?),
+        mode: from.u32()?,
+        nlink: from.u32()?,
+        uid: from.u32()?,
+        gid: from.u32()?,
+        blksize: from.u32()?,
+        rdev_major: from.u32()?,
+        rdev_minor: from.u32()?,
+        dev_major: from.u32()?,
+        dev_minor: from.u32()?,
+        ino: from.u64()?,
+        size: from.u64()?,
+        blocks: from.u64()?,
+        attributes: from.u64()?,
+        attributes_mask: from.u64()?,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+        btime: Time::default(),
+    };
+    let mut times = [&mut attr.atime, &mut attr.mtime, &mut attr.ctime, &mut attr.btime];
+    for time in &mut times {
+        time.secs = from.take().map(i64::from_ne_bytes)?;
+    }
+    for time in &mut times {
+        time.nanos = from.u32()?;
+    }
+    Some(attr)
+}
+
+/// Changes inode numbers and attributes in place, for a reader to whom the inodes have other
+/// numbers. `each` gets the number and the attributes of each record.
+pub fn update_records(mut bytes: &mut [u8], mut each: impl FnMut(&mut u64, Option<&mut Attr>)) {
+    while let Some(record) = PackedRecord::parse(bytes) {
+        let (length, mut ino, mut attr) = (record.length, record.ino, record.attr());
+        each(&mut ino, attr.as_mut());
+        bytes[INO_AT..INO_AT + size_of::<u64>()].copy_from_slice(&ino.to_ne_bytes());
+        if let Some(attr) = attr {
+            bytes[HEAD_BYTES..HEAD_BYTES + ATTR_BYTES].copy_from_slice(&attr_bytes(&attr));
+        }
+        bytes = &mut bytes[length..];
+    }
+}
+
+/// Reads records from a buffer. It ends after the last one, or at bytes that are no record.
+#[derive(Debug, Clone)]
+pub struct Unpacked<'a>(&'a [u8]);
+
+impl<'a> Unpacked<'a> {
+    /// The records in these bytes.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes that were not read yet. If any are left at the end, they are no record.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl<'a> Iterator for Unpacked<'a> {
+    type Item = PackedRecord<'a>;
+
+    fn next(&mut self) -> Option<PackedRecord<'a>> {
+        let record = PackedRecord::parse(self.0)?;
+        self.0 = &self.0[record.length..];
+        Some(record)
+    }
+}
+
+impl std::iter::FusedIterator for Unpacked<'_> {}
+
+/// A record in a buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedRecord<'a> {
+    length: usize,
+    kind: u8,
+    ino: u64,
+    cookie: u64,
+    errno: i32,
+    xattr_errno: i32,
+    xattr_count: u32,
+    attr: Option<&'a [u8]>,
+    name: &'a [u8],
+    target: Option<&'a [u8]>,
+    xattrs: &'a [u8],
+}
+
+impl<'a> PackedRecord<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let mut from = Numbers(bytes);
+        let length = from.u32()? as usize;
+        let name_len: usize = from.take().map(u16::from_ne_bytes)?.into();
+        let [kind, flags] = from.take()?;
+        let (ino, cookie) = (from.u64()?, from.u64()?);
+        let (errno, xattr_errno) = (from.u32()? as i32, from.u32()? as i32);
+        let (xattr_count, target_len) = (from.u32()?, from.u32()? as usize);
+        let mut left = Some(length)
+            .filter(|length| length.is_multiple_of(ALIGN))
+            .and_then(|length| bytes.get(HEAD_BYTES..length))?;
+        let mut take = |len: usize| {
+            let (taken, rest) = left.split_at_checked(len)?;
+            left = rest;
+            Some(taken)
+        };
+        let attr = if flags & HAS_ATTR != 0 { Some(take(ATTR_BYTES)?) } else { None };
+        let name = take(name_len)?;
+        take(1)?;
+        let target = if flags & HAS_TARGET != 0 { Some(take(target_len)?) } else { None };
+        if target.is_some() {
+            take(1)?;
+        }
+        let padding = left.len() % ALIGN;
+        let xattrs = left.get(padding..)?;
+        Some(Self { length, kind, ino, cookie, errno, xattr_errno, xattr_count, attr, name, target, xattrs })
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// The kind of file. None if it is not known.
+    #[must_use]
+    pub fn kind(&self) -> Option<FileKind> {
+        if self.kind == 0 { None } else { FileKind::from_mode(u32::from(self.kind) << 12) }
+    }
+
+    /// The inode number.
+    #[must_use]
+    pub const fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// The position after this entry, where the next call continues.
+    #[must_use]
+    pub const fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// The attributes. None if they were not asked for, or could not be read.
+    #[must_use]
+    pub fn attr(&self) -> Option<Attr> {
+        self.attr.and_then(attr_of)
+    }
+
+    /// Why there are no attributes. None if they could be read.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        Some(self.errno).filter(|&errno| errno != 0)
+    }
+
+    /// The target of a symbolic link. None if it is no link, or was not asked for.
+    #[must_use]
+    pub const fn target(&self) -> Option<&'a [u8]> {
+        self.target
+    }
+
+    /// Why there are no extended attributes. None if they could be read.
+    #[must_use]
+    pub fn xattr_errno(&self) -> Option<i32> {
+        Some(self.xattr_errno).filter(|&errno| errno != 0)
+    }
+
+    /// The extended attributes.
+    #[must_use]
+    pub const fn xattrs(&self) -> PackedXattrs<'a> {
+        PackedXattrs { bytes: self.xattrs, left: self.xattr_count }
+    }
+}
+
+/// An extended attribute in a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedXattr<'a> {
+    /// Its name, with the namespace it is in (`user.`, `security.` and others).
+    pub name: &'a [u8],
+    /// Its value. ERANGE says that it did not fit into the buffer.
+    pub value: XattrValue<'a>,
+    /// The size of the value in bytes, also if it did not fit.
+    pub size: usize,
+}
+
+/// Iterates over the extended attributes of a record. It ends early at bytes that are none.
+#[derive(Debug, Clone)]
+pub struct PackedXattrs<'a> {
+    bytes: &'a [u8],
+    left: u32,
+}
+
+impl<'a> Iterator for PackedXattrs<'a> {
+    type Item = PackedXattr<'a>;
+
+    fn next(&mut self) -> Option<PackedXattr<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let mut from = Numbers(self.bytes);
+        let size = from.u32()? as usize;
+        let errno = from.take().map(u16::from_ne_bytes)?;
+        let [name_len, flags] = from.take()?;
+        let (name, rest) = from.0.split_at_checked(name_len.into())?;
+        let value = if flags & HAS_VALUE != 0 {
+            XattrValue::Bytes(rest.get(1..)?.get(..size)?)
+        } else if errno != 0 {
+            XattrValue::Errno(errno.into())
+        } else {
+            XattrValue::NotRead
+        };
+        let value_len = if let XattrValue::Bytes(value) = value { value.len() } else { 0 };
+        self.bytes = self.bytes.get(xattr_bytes(name.len(), value_len)..)?;
+        Some(PackedXattr { name, value, size })
+    }
+}
+
+const _: () = assert!(XATTR_NAME_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests;

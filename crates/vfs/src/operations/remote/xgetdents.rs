@@ -1,0 +1,68 @@
+//! xgetdents of a backed tree: names, attributes and extended attributes are requested in batches.
+
+use pando_records::{Mask, least_bytes};
+use pando_sync::pin;
+
+use crate::{
+    DentryRef, Error, Result,
+    caches::xattrs::load_many_xattrs,
+    operations::{
+        attempt::run_lockless,
+        batch::{AFTER_DOT, AFTER_DOTDOT, BATCH, Batch, Gathered},
+        remote::readdir::{current, gather},
+        xgetdents::{Listed, Listing, Wanted, dots},
+    },
+    types::Next,
+};
+
+/// Packs the next entries. None if there may be room for more. The caller holds no guard.
+pub(crate) fn pack(dir: &DentryRef, wanted: &Wanted<'_>, to: &mut Listing<'_>) -> Result<Option<Next>> {
+    let plus = wanted.may_search && !wanted.mask.is_empty();
+    let mut batch = Batch::default();
+    if to.cookie < AFTER_DOTDOT {
+        add_dots(dir, wanted, to.cookie, &mut batch)?;
+    }
+    // No more than may fit: what does not is requested again.
+    let limit = to.packer.room() / least_bytes(wanted.mask.contains(Mask::STAT));
+    let limit = limit.clamp(batch.entries.len() + 1, BATCH);
+    gather(dir, to.cookie.max(AFTER_DOTDOT), plus, limit, &mut batch)?;
+    if plus && wanted.mask.wants_xattrs() {
+        let (places, inodes): (Vec<_>, Vec<_>) = batch
+            .entries
+            .iter()
+            .enumerate()
+            .filter_map(|(place, entry)| entry.plus.as_ref().map(|(_, found)| (place, found.0.clone())))
+            .unzip();
+        for (place, error) in load_many_xattrs(&inodes) {
+            batch.entries[places[place]].xattr_error = Some(error);
+        }
+    }
+    let guard = pin();
+    for (name, entry) in batch.iter() {
+        let Gathered { ino, kind, cookie, xattr_error, .. } = *entry;
+        let listed = Listed { name, ino, kind, cookie, xattr_error };
+        let found = match (&entry.plus, entry.error) {
+            (Some((_, found)), _) => Ok(found.0.inode()),
+            (None, error) => Err(error.unwrap_or(Error::Access)),
+        };
+        if let Some(next) = to.push(wanted, &listed, found, &guard) {
+            return Ok(Some(next));
+        }
+    }
+    Ok((batch.entries.len() < limit).then_some(Next::End))
+}
+
+/// Adds `.` and `..`, as far as they are after the cookie.
+fn add_dots(dir: &DentryRef, wanted: &Wanted<'_>, cookie: u64, batch: &mut Batch) -> Result<()> {
+    for (name, after) in [(&b"."[..], AFTER_DOT), (b"..", AFTER_DOTDOT)] {
+        if cookie < after {
+            let (listed, found) = run_lockless(&dir.0.sb().namespace, |guard| {
+                let [listed, found] = dots(wanted.context, dir.0.share(guard), after, guard);
+                let inode = listed.to_ref().inode();
+                Ok(((inode.ino, inode.kind), current(found, guard)?))
+            })?;
+            batch.add(name, listed, after, Some(found));
+        }
+    }
+    Ok(())
+}
