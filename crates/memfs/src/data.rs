@@ -23,8 +23,10 @@ use crate::{
 
 const CHUNK_BYTES: u64 = (PAGE_BYTES * CHUNK_PAGES) as u64;
 
-/// The contents of one regular file in memory.
+/// The contents of one regular file in memory. As the slots of a chunk, they share no cache line
+/// with other memory of the program.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct MemData {
     space: Arc<Space>,
     /// Pages 0 to 63.
@@ -135,8 +137,7 @@ impl MemData {
     fn count_pages(&self, first: u64, end: u64) -> u64 {
         let count = |(number, chunk): (u64, &Chunk)| {
             let (from, to) = slots_within(number, first, end);
-            let slots = chunk.slots();
-            slots[from.min(slots.len())..to.min(slots.len())].iter().flatten().count() as u64
+            chunk.slots().take(to).skip(from).flatten().count() as u64
         };
         let chunk_pages = CHUNK_PAGES as u64;
         let from = (first / chunk_pages).max(1);

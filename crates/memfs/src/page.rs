@@ -66,44 +66,59 @@ impl Page {
 }
 
 /// Up to [`CHUNK_PAGES`] neighbouring pages. It ends at its last page, so a file of one page has
-/// one slot.
+/// one line of slots.
 #[derive(Debug, Default)]
-pub(crate) struct Chunk(Vec<Option<Page>>);
+pub(crate) struct Chunk {
+    lines: Vec<Line>,
+    /// The number of slots up to the last page.
+    len: usize,
+}
+
+/// Slots on a cache line of their own. Otherwise they could share it with anything in the program's
+/// memory, and a reader would wait for a thread that has nothing to do with the file.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([Option<Page>; LINE_SLOTS]);
+
+const LINE_SLOTS: usize = 64 / size_of::<Option<Page>>();
+const _: () = assert!(size_of::<Line>() == 64 && CHUNK_PAGES.is_multiple_of(LINE_SLOTS));
 
 impl Chunk {
     /// The page in slot `index`. `None` is a hole that is not charged.
     pub(crate) fn page(&self, index: usize) -> Option<&Page> {
-        self.0.get(index)?.as_ref()
+        self.lines.get(index / LINE_SLOTS)?.0[index % LINE_SLOTS].as_ref()
     }
 
     /// Like [`Chunk::page`], for a change.
     pub(crate) fn page_mut(&mut self, index: usize) -> Option<&mut Page> {
-        self.0.get_mut(index)?.as_mut()
+        self.lines.get_mut(index / LINE_SLOTS)?.0[index % LINE_SLOTS].as_mut()
     }
 
     /// The slot itself. The chunk is extended if necessary.
     pub(crate) fn slot(&mut self, index: usize) -> Result<&mut Option<Page>> {
         debug_assert!(index < CHUNK_PAGES);
-        if index >= self.0.len() {
-            if index >= self.0.capacity() {
-                let capacity = (index + 1).next_power_of_two();
-                self.0.try_reserve_exact(capacity - self.0.len()).map_err(|_| Error::NoMemory)?;
+        let lines = index / LINE_SLOTS + 1;
+        if lines > self.lines.len() {
+            if lines > self.lines.capacity() {
+                let capacity = lines.next_power_of_two();
+                self.lines.try_reserve_exact(capacity - self.lines.len()).map_err(|_| Error::NoMemory)?;
             }
-            self.0.resize_with(index + 1, || None);
+            self.lines.resize_with(lines, Line::default);
         }
-        Ok(&mut self.0[index])
+        self.len = self.len.max(index + 1);
+        Ok(&mut self.lines[index / LINE_SLOTS].0[index % LINE_SLOTS])
     }
 
     /// The slots up to the last page.
-    pub(crate) fn slots(&self) -> &[Option<Page>] {
-        &self.0
+    pub(crate) fn slots(&self) -> impl ExactSizeIterator<Item = Option<&Page>> {
+        (0..self.len).map(|index| self.page(index))
     }
 
     /// Frees the pages in `from..to`. Returns their number.
     pub(crate) fn free(&mut self, from: usize, to: usize) -> u64 {
-        let to = to.min(self.0.len());
         let mut freed = 0;
-        for slot in self.0.get_mut(from..to).unwrap_or_default() {
+        for index in from..to.min(self.len) {
+            let slot = &mut self.lines[index / LINE_SLOTS].0[index % LINE_SLOTS];
             freed += u64::from(slot.take().is_some());
         }
         self.trim();
@@ -112,17 +127,19 @@ impl Chunk {
 
     /// Drops the slots after the last page, and most of their memory.
     pub(crate) fn trim(&mut self) {
-        while let Some(None) = self.0.last() {
-            self.0.pop();
+        while self.len > 0 && self.page(self.len - 1).is_none() {
+            self.len -= 1;
         }
-        if self.0.is_empty() || self.0.len() * 4 <= self.0.capacity() {
-            self.0.shrink_to(self.0.len().next_power_of_two().min(self.0.len() * 2));
+        self.lines.truncate(self.len.div_ceil(LINE_SLOTS));
+        let lines = self.lines.len();
+        if lines == 0 || lines * 4 <= self.lines.capacity() {
+            self.lines.shrink_to(lines.next_power_of_two().min(lines * 2));
         }
     }
 
     /// Whether it has no page.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len == 0
     }
 }
 
@@ -150,12 +167,12 @@ mod tests {
     fn chunk_ends_at_its_last_page() {
         let mut chunk = Chunk::default();
         *chunk.slot(0).unwrap() = Some(Page::default());
-        assert_eq!(chunk.0.capacity(), 1);
+        assert_eq!(chunk.lines.capacity(), 1);
         *chunk.slot(40).unwrap() = Some(Page::default());
-        assert_eq!((chunk.slots().len(), chunk.0.capacity()), (41, 64));
+        assert_eq!((chunk.slots().len(), chunk.lines.capacity()), (41, 16));
         assert_eq!(chunk.free(1, 64), 1);
-        assert_eq!((chunk.slots().len(), chunk.0.capacity()), (1, 1));
+        assert_eq!((chunk.slots().len(), chunk.lines.capacity()), (1, 1));
         assert_eq!(chunk.free(0, 64), 1);
-        assert!(chunk.is_empty() && chunk.0.capacity() == 0);
+        assert!(chunk.is_empty() && chunk.lines.capacity() == 0);
     }
 }

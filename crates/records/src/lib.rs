@@ -34,6 +34,7 @@ mod names;
 mod packed;
 mod page;
 mod part;
+mod xattr_list;
 
 pub use attr::{Attr, Fields, Time};
 pub use batch::{Batch, Record};
@@ -45,6 +46,8 @@ pub use packed::{
 };
 pub use page::{PAGE_BYTES, Page};
 pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
+
+pub use xattr_list::XattrList;
 
 /// The longest name of an extended attribute, with its prefix, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;

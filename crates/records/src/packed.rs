@@ -33,7 +33,7 @@
 //! A value that does not fit into the whole buffer is left out with its size and ERANGE, as
 //! getxattr(2) answers.
 
-use crate::{Attr, BulkXattr, Fields, FileKind, Time, XATTR_NAME_MAX, XattrValue};
+use crate::{Attr, BulkXattr, Fields, FileKind, Time, XATTR_NAME_MAX, XattrList, XattrValue};
 
 const HEAD_BYTES: usize = 40;
 const INO_AT: usize = 8;
@@ -136,6 +136,21 @@ impl<'b> Packer<'b> {
         self.bytes.len() - self.used
     }
 
+    /// As [`Packer::push`], with all extended attributes of a list, which are copied as they are.
+    #[inline]
+    pub fn push_list(&mut self, entry: &Entry<'_>, xattrs: &XattrList) -> Pushed {
+        match write_list(&mut self.bytes[self.used..], entry, xattrs) {
+            Some(length) => {
+                self.used += length;
+                self.entries += 1;
+                Pushed::Packed
+            }
+            None => {
+                self.push(entry, xattrs.iter().map(|(name, value)| BulkXattr { name, value: XattrValue::Bytes(value) }))
+            }
+        }
+    }
+
     /// Adds a record. Values that do not fit are left out only of a record that is the first of its
     /// buffer.
     ///
@@ -160,7 +175,7 @@ impl<'b> Packer<'b> {
 }
 
 /// The bytes of an extended attribute with a value of this length.
-const fn xattr_bytes(name: usize, value: usize) -> usize {
+pub(crate) const fn xattr_bytes(name: usize, value: usize) -> usize {
     (XATTR_HEAD_BYTES + name + 1 + value).next_multiple_of(ALIGN)
 }
 
@@ -219,19 +234,7 @@ fn write<'x>(
     mut spare: usize,
 ) -> Option<usize> {
     let mut to = Cursor { bytes: room, at: HEAD_BYTES };
-    let mut flags = 0;
-    if let Some(attr) = entry.attr {
-        flags |= HAS_ATTR;
-        to.put(&attr_bytes(attr))?;
-    }
-    to.put(entry.name)?;
-    to.put(&[0])?;
-    if let Some(target) = entry.target {
-        flags |= HAS_TARGET;
-        to.put(target)?;
-        to.put(&[0])?;
-    }
-    to.align()?;
+    write_entry(&mut to, entry)?;
     let mut count = 0_u32;
     for xattr in xattrs {
         let needed = value_bytes(&xattr);
@@ -245,17 +248,64 @@ fn write<'x>(
             spare -= needed;
         }
         let name = u8::try_from(xattr.name.len()).expect("at most XATTR_NAME_MAX");
-        let mut head = Bytes([0; XATTR_HEAD_BYTES], 0);
-        head.put((size as u32).to_ne_bytes());
-        head.put(errno.to_ne_bytes());
-        head.put([name, flags]);
-        to.put(&head.0)?;
+        to.put(&xattr_head(size, errno, [name, flags]))?;
         to.put(xattr.name)?;
         to.put(&[0])?;
         to.put(value)?;
         to.align()?;
         count += 1;
     }
+    Some(write_head(&mut to, entry, count))
+}
+
+/// Writes a record with all attributes of a list.
+#[inline]
+fn write_list(room: &mut [u8], entry: &Entry<'_>, xattrs: &XattrList) -> Option<usize> {
+    let mut to = Cursor { bytes: room, at: HEAD_BYTES };
+    write_entry(&mut to, entry)?;
+    to.put(xattrs.bytes())?;
+    Some(write_head(&mut to, entry, xattrs.len() as u32))
+}
+
+/// Appends an extended attribute with its value.
+pub(crate) fn put_xattr(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let end = bytes.len() + xattr_bytes(name.len(), value.len());
+    let name_len = u8::try_from(name.len()).expect("at most XATTR_NAME_MAX");
+    bytes.extend_from_slice(&xattr_head(value.len(), 0, [name_len, HAS_VALUE]));
+    bytes.extend_from_slice(name);
+    bytes.push(0);
+    bytes.extend_from_slice(value);
+    bytes.resize(end, 0);
+}
+
+fn xattr_head(size: usize, errno: u16, name_and_flags: [u8; 2]) -> [u8; XATTR_HEAD_BYTES] {
+    let mut head = Bytes([0; XATTR_HEAD_BYTES], 0);
+    head.put((size as u32).to_ne_bytes());
+    head.put(errno.to_ne_bytes());
+    head.put(name_and_flags);
+    head.0
+}
+
+/// Writes what lies between the head of a record and its extended attributes.
+#[inline]
+fn write_entry(to: &mut Cursor<'_>, entry: &Entry<'_>) -> Option<()> {
+    if let Some(attr) = entry.attr {
+        to.put(&attr_bytes(attr))?;
+    }
+    to.put(entry.name)?;
+    to.put(&[0])?;
+    if let Some(target) = entry.target {
+        to.put(target)?;
+        to.put(&[0])?;
+    }
+    to.align()
+}
+
+/// Writes the head of a record that ends at the cursor. Returns the length of the record.
+#[inline]
+fn write_head(to: &mut Cursor<'_>, entry: &Entry<'_>, count: u32) -> usize {
+    let has = |part: bool, flag: u8| if part { flag } else { 0 };
+    let flags = has(entry.attr.is_some(), HAS_ATTR) | has(entry.target.is_some(), HAS_TARGET);
     let kind = entry.kind.map_or(0, |kind| (kind.to_mode() >> 12) as u8);
     let mut head = Bytes([0; HEAD_BYTES], 0);
     head.put((to.at as u32).to_ne_bytes());
@@ -268,7 +318,7 @@ fn write<'x>(
     head.put(count.to_ne_bytes());
     head.put((entry.target.map_or(0, <[u8]>::len) as u32).to_ne_bytes());
     to.bytes[..HEAD_BYTES].copy_from_slice(&head.0);
-    Some(to.at)
+    to.at
 }
 
 /// A fixed number of bytes that are written from the front.
@@ -509,6 +559,12 @@ pub struct PackedXattr<'a> {
 pub struct PackedXattrs<'a> {
     bytes: &'a [u8],
     left: u32,
+}
+
+impl<'a> PackedXattrs<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], count: u32) -> Self {
+        Self { bytes, left: count }
+    }
 }
 
 impl<'a> Iterator for PackedXattrs<'a> {

@@ -11,6 +11,8 @@ pub(crate) mod part;
 pub(crate) mod stat;
 pub(crate) mod time;
 pub(crate) mod trace_op;
+pub(crate) mod xattr_class;
+pub(crate) mod xattr_map;
 
 pub use directory_locks::DirectoryLocks;
 pub use flags::*;

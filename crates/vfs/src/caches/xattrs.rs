@@ -15,8 +15,9 @@ use crate::{
         dentry::Dentry,
         inode::Inode,
         superblock::SuperBlock,
-        xattr_map::{CAPABILITIES, XattrMap, Xattrs, cost_of},
+        xattr_map::{CAPABILITIES, Xattrs, cost_of},
     },
+    types::xattr_map::XattrMap,
 };
 
 fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
@@ -24,7 +25,7 @@ fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
 }
 
 fn map_of(xattrs: Vec<Xattr>) -> XattrMap {
-    xattrs.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value))).collect()
+    xattrs.into_iter().collect()
 }
 
 /// Loads the extended attributes of inodes, in one call for each tree that they are of. Returns the
@@ -92,25 +93,25 @@ impl Inode {
     pub(crate) fn change_xattrs(
         &self,
         (name, value): (&[u8], Option<&[u8]>),
-        change: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
+        change: impl Fn(&mut XattrMap) -> Result<Option<usize>>,
         guard: &Guard,
     ) -> Result<()> {
         let driver = &self.shard.sb.driver;
         if value.is_some() && name == CAPABILITIES {
             self.set_capable();
         }
-        let price = value.map(|value| cost_of(name, value));
+        let price = value.map(|value| cost_of(name, value.len()));
         // As on tmpfs, the new value is charged for first: before it is known whether the change is
         // possible, and while the old value is still charged for.
         price.map_or(Ok(()), |price| driver.charge(price))?;
         let changed = match self.xattrs.load(guard) {
             Some(xattrs) => xattrs.to_ref().exchange(change, guard),
-            None => self.keep_xattrs(XattrMap::new()).exchange(change, guard),
+            None => self.keep_xattrs(XattrMap::default()).exchange(change, guard),
         };
         match changed {
             Ok(None) => Ok(()),
             Ok(Some(old)) => {
-                driver.release(cost_of(name, &old));
+                driver.release(cost_of(name, old));
                 Ok(())
             }
             Err(error) => {
@@ -190,7 +191,7 @@ impl Inode {
         }
         let Some(backing) = self.shard.sb.ask_backing() else { return Ok(()) };
         let xattrs = self.load_xattrs(backing)?;
-        if !xattrs.get(&pin()).is_some_and(|map| map.contains_key(CAPABILITIES)) {
+        if xattrs.get(&pin()).is_none_or(|map| map.get(CAPABILITIES).is_none()) {
             return Ok(());
         }
         xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| self.store_xattr(backing, CAPABILITIES, None)) {
@@ -217,7 +218,7 @@ impl Inode {
 
     #[cold]
     fn remove_capabilities(&self, guard: &Guard) {
-        if self.cached_xattrs(guard).flatten().is_some_and(|map| map.contains_key(CAPABILITIES)) {
+        if self.cached_xattrs(guard).flatten().is_some_and(|map| map.get(CAPABILITIES).is_some()) {
             let remove = |map: &mut XattrMap| Ok(map.remove(CAPABILITIES));
             // Infallible: a removal is not charged for, and this change returns no error.
             let _ = self.change_xattrs((CAPABILITIES, None), remove, guard);

@@ -468,7 +468,7 @@ impl Drop for Inode {
             && !self.backed
             && let Some(xattrs) = self.xattrs.swap(None)
         {
-            xattrs.take(|name, value| self.shard.sb.driver.release(cost_of(name, value)));
+            xattrs.take(|name, value| self.shard.sb.driver.release(cost_of(name, value.len())));
         }
     }
 }

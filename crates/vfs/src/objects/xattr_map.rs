@@ -1,27 +1,24 @@
 //! The cached extended attributes of an inode: an immutable map that is replaced as a whole. So a
 //! reader takes no lock and writes nothing.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use pando_sync::{AtomicCounted, Counted, Guard, Object, assert_unpinned, lock_counted, lock_order::LockClass, pin};
 
-use crate::{Charge, Result};
-
-/// Names and values.
-pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
+use crate::{
+    Charge, Result,
+    types::xattr_map::{XattrMap, is_large},
+};
 
 /// The capabilities of an executable file. A process that executes the file gains them.
 pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 
-/// The charge for an extended attribute, in a tree in memory.
-pub(crate) fn cost_of(name: &[u8], value: &[u8]) -> Charge {
-    Charge::Xattr(name.len() + value.len())
+/// The charge for an extended attribute with a value of this length, in a tree in memory.
+pub(crate) fn cost_of(name: &[u8], value_len: usize) -> Charge {
+    Charge::Xattr(name.len() + value_len)
 }
 
 /// The extended attributes of an inode, allocated at the first use.
@@ -37,8 +34,8 @@ impl Object for Xattrs {}
 
 struct Map {
     map: XattrMap,
-    /// After the map was replaced, the bytes of the value that only the replaced map still has.
-    /// Atomic: for statistics.
+    /// After the map was replaced, the bytes of the large value that only the replaced map still
+    /// has. Atomic: for statistics.
     replaced_bytes: AtomicUsize,
 }
 
@@ -49,12 +46,9 @@ impl Map {
     }
 }
 
-/// The estimated size of an entry in a map, whose nodes may be half full.
-const ENTRY_BYTES: usize = 2 * size_of::<(Arc<[u8]>, Arc<[u8]>)>();
-
 impl Object for Map {
     fn held_bytes(&self) -> usize {
-        self.map.len() * ENTRY_BYTES + self.replaced_bytes.load(Ordering::Relaxed)
+        self.map.held_bytes() + self.replaced_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -68,19 +62,20 @@ impl Xattrs {
     }
 
     /// Changes the map as a whole, without the lock. If `change` fails, nothing is changed.
-    /// `change` may run more than once, and returns the value that it has removed or replaced.
+    /// `change` may run more than once, and returns the length of the value that it has removed or
+    /// replaced.
     pub(crate) fn exchange(
         &self,
-        change: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
+        change: impl Fn(&mut XattrMap) -> Result<Option<usize>>,
         guard: &Guard,
-    ) -> Result<Option<Arc<[u8]>>> {
+    ) -> Result<Option<usize>> {
         loop {
             let now = self.map.load(guard);
             let mut map = now.map(|now| now.to_ref().map.clone()).unwrap_or_default();
             let old = change(&mut map)?;
-            if let (Some(now), Some(old)) = (now, &old) {
+            if let (Some(now), Some(old)) = (now, old.filter(|old| is_large(*old))) {
                 // Relaxed: for statistics.
-                now.to_ref().replaced_bytes.store(old.len(), Ordering::Relaxed);
+                now.to_ref().replaced_bytes.store(old, Ordering::Relaxed);
             }
             if self.map.compare_exchange(now, Map::of(map)).is_ok() {
                 return Ok(old);
@@ -102,6 +97,6 @@ impl Xattrs {
     /// Removes all attributes. No other thread can reach the inode any more.
     pub(crate) fn take(&self, each: impl Fn(&[u8], &[u8])) {
         let map = self.map.swap(None);
-        map.iter().flat_map(|map| &map.map).for_each(|(name, value)| each(name, value));
+        map.iter().flat_map(|map| map.map.iter()).for_each(|(name, value)| each(name, value));
     }
 }

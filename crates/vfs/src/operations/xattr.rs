@@ -1,52 +1,23 @@
 //! Extended attributes. Analogous to fs/xattr.c.
 
-use std::sync::Arc;
-
 use pando_sync::pin;
 
 use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
-    objects::{inode::Inode, xattr_map::XattrMap},
+    objects::inode::Inode,
     operations::{
         attempt::{retry_after_reclaim, run_lockless},
         namei::walk,
         step::Stop,
     },
     trace::TraceOp,
-    types::{Access, FileKind, Walk, XattrFlags, stat::S_ISVTX},
+    types::{Access, FileKind, Walk, XattrFlags, stat::S_ISVTX, xattr_class::Class, xattr_map::XattrMap},
 };
 
 /// The maximal size of a list of names, each followed by a NUL.
 const XATTR_LIST_MAX: usize = 65536;
 
-/// The namespaces of attributes, and the permissions that they need (xattr(7)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// `user.`: by the permission bits, on regular files and directories.
-    User,
-    /// `trusted.`: only for capable callers. Others do not see it.
-    Trusted,
-    /// `security.`: every caller may read it, only capable callers may write it.
-    Security,
-    /// `system.`: Linux's own, such as ACLs. Not supported, whatever the permission bits say.
-    System,
-    /// Any other namespace.
-    Unknown,
-}
-
 impl Class {
-    const PREFIXES: [(&[u8], Self); 4] = [
-        (b"user.", Self::User),
-        (b"trusted.", Self::Trusted),
-        (b"security.", Self::Security),
-        (b"system.", Self::System),
-    ];
-
-    pub(crate) fn of(name: &[u8]) -> Self {
-        let found = Self::PREFIXES.into_iter().find(|(prefix, _)| name.starts_with(prefix));
-        found.map_or(Self::Unknown, |(_, class)| class)
-    }
-
     /// Whether an inode may have this attribute, and the caller may use it (analogous to
     /// `xattr_permission()` in fs/xattr.c). As in Linux, the permission is checked before the name.
     pub(crate) fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
@@ -113,7 +84,7 @@ impl Vfs {
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
         let check = |inode: &Inode| Class::of(name).check(name, context, inode, Access::READ);
-        let value = |map: &XattrMap| map.get(name).map(|value| value.to_vec());
+        let value = |map: &XattrMap| map.get(name).map(<[u8]>::to_vec);
         self.with_xattrs(context, (at, path), flags, check, value)?.flatten().ok_or(Error::NoData)
     }
 
@@ -192,17 +163,17 @@ impl Vfs {
         }
         let edit = |map: &mut XattrMap| {
             // CREATE and REPLACE together never succeed. The error says which one fails.
-            match map.contains_key(name) {
+            match map.get(name).is_some() {
                 true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
                 false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
                 true => {}
                 // Longer names could not be listed.
-                false if map.keys().map(|name| name.len() + 1).sum::<usize>() + name.len() >= XATTR_LIST_MAX => {
+                false if map.names().map(|name| name.len() + 1).sum::<usize>() + name.len() >= XATTR_LIST_MAX => {
                     return Err(Error::NoSpace);
                 }
                 false => {}
             }
-            Ok(map.insert(Arc::from(name), Arc::from(value)))
+            Ok(map.insert(name, value))
         };
         retry_after_reclaim(|| self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit))
     }
@@ -215,7 +186,7 @@ impl Vfs {
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
         (name, value): (&[u8], Option<&[u8]>),
-        edit: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
+        edit: impl Fn(&mut XattrMap) -> Result<Option<usize>>,
     ) -> Result<()> {
         let backed = run_lockless(self.namespace(), |guard| {
             let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
@@ -256,7 +227,7 @@ impl Vfs {
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
         let names = |map: &XattrMap| {
-            map.keys().filter(|name| Class::of(name).is_shown_to(context)).map(|name| name.to_vec()).collect()
+            map.names().filter(|name| Class::of(name).is_shown_to(context)).map(<[u8]>::to_vec).collect()
         };
         Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())
     }

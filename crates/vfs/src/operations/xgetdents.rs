@@ -20,16 +20,15 @@ use crate::{
         dentry::Dentry,
         inode::{Body, Inode},
         stat::stat_of,
-        xattr_map::XattrMap,
     },
     operations::{
+        ahead::Ahead,
         batch::{AFTER_DOT, AFTER_DOTDOT, BATCH},
         namei::{cross, dotdot},
         remote,
-        xattr::Class,
     },
     trace::TraceOp,
-    types::{Access, FileKind, Next, Packed},
+    types::{Access, FileKind, Next, Packed, xattr_class::Class, xattr_map::XattrMap},
 };
 
 /// The parts that a tree has. Where a link leads is for a walk to find out.
@@ -149,7 +148,7 @@ impl File {
                 }
             }
         }
-        for (passed, dirent) in directory.dirents_after(to.cookie, &guard).enumerate() {
+        for (passed, dirent) in Ahead::new(directory.dirents_after(to.cookie, &guard), mask, &guard).enumerate() {
             if passed == BATCH {
                 return Ok(None);
             }
@@ -229,7 +228,7 @@ fn push_whole(packer: &mut Packer<'_>, wanted: &Wanted<'_>, entry: &Entry<'_>, i
         }
         let entry = Entry { attr: attr.as_ref(), target, ..*entry };
         return match xattrs.flatten() {
-            Some(map) => packer.push(&entry, Shown::new(wanted, inode, map).iter()),
+            Some(map) => Shown::new(wanted, inode, map).push(packer, &entry),
             // There are none, or they could not be loaded. Then the entry has the error.
             None => packer.push(&entry, [].into_iter()),
         };
@@ -253,6 +252,21 @@ impl<'a> Shown<'a> {
             Ok(())
         };
         Self { wanted, inode, map, user }
+    }
+
+    /// Adds a record with them.
+    fn push(&self, packer: &mut Packer<'_>, entry: &Entry<'_>) -> Pushed {
+        let wants_values = self.wanted.mask.contains(Mask::XATTR_VALUES);
+        let is_readable = |class| match class {
+            Class::User => self.user.is_ok(),
+            Class::Trusted => self.wanted.context.cred.capable,
+            Class::Security => true,
+            Class::System | Class::Unknown => false,
+        };
+        match self.map.as_list(is_readable).filter(|_| wants_values) {
+            Some(all) => packer.push_list(entry, all),
+            None => packer.push(entry, self.iter()),
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = BulkXattr<'_>> + Clone {

@@ -29,6 +29,20 @@ fn scan(tree: &Tree, me: &mut Worker<'_>) -> HashMap<String, usize> {
         // A new handle each time: a cookie belongs to the directory, not to the handle.
         let dir = tree.vfs.open(&tree.context, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
         let (mut room, mut read) = (1 + me.rng.below(90), 0);
+        if me.rng.one_in(2) {
+            let mask = Mask::level(me.rng.below(4) as u32).expect("a level");
+            let mut buffer = vec![0; 300 + me.rng.below(20_000)];
+            let packed = dir.xgetdents(&tree.context, cookie, mask, &mut buffer).expect("reads");
+            for record in Unpacked::new(&buffer[..packed.bytes]) {
+                assert!(record.cookie() > cookie, "cookies rise");
+                cookie = record.cookie();
+                *count.entry(String::from_utf8_lossy(record.name()).into_owned()).or_insert(0) += 1;
+            }
+            if packed.next == Next::End {
+                return count;
+            }
+            continue;
+        }
         dir.readdir(cookie, |entry| {
             if room == 0 {
                 return false;
