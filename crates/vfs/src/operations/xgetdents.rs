@@ -153,7 +153,11 @@ impl File {
                 return Ok(None);
             }
             let dirent = dirent.to_ref();
-            let Some(dentry) = dirent.value.load(&guard) else { continue };
+            let Some(dentry) = dirent.value.load(&guard) else {
+                // It is being removed. Passed, so that many of them do not stop the listing.
+                to.cookie = dirent.position();
+                continue;
+            };
             let (child, found) = (dentry.to_ref().inode(), cross(dentry, &guard).to_ref().inode());
             let (name, ino, kind) = (dirent.name.as_bytes(), child.ino, child.kind);
             let listed = Listed { name, ino, kind, cookie: dirent.position(), xattr_error: None };
