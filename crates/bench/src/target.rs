@@ -23,6 +23,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use pando_vfs::records::XattrValue;
+
 pub(crate) use self::{nothing::Nothing, spec::TARGETS};
 use crate::base::{failure::Failure, path::TreePath};
 
@@ -238,6 +240,18 @@ pub(crate) struct Listed {
     pub(crate) xattrs: u64,
     /// Bytes of the values of extended attributes.
     pub(crate) value_bytes: u64,
+}
+
+impl Listed {
+    /// Counts the extended attributes of a record.
+    fn add_xattrs<'a>(&mut self, values: impl Iterator<Item = XattrValue<'a>>) {
+        for value in values {
+            self.xattrs += 1;
+            if let XattrValue::Bytes(value) = value {
+                self.value_bytes += value.len() as u64;
+            }
+        }
+    }
 }
 
 /// The reason why caches cannot be emptied: the tree is the cache.

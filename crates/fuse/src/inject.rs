@@ -117,18 +117,15 @@ enum Work {
     One(Operation),
     /// A look-up that found an entry: a name and its attributes.
     Found,
-    /// This many names, one item each.
-    Names(usize),
-    /// This many names with attributes, one item each.
-    NamesWithAttributes(usize),
-    /// Records of names.
+    /// Entries of a directory.
     Records(Records),
     /// A part of a file.
     Read(ReadAt),
 }
 
-/// The cost of records. An entry is one item, and a value of an extended attribute is another one.
-#[derive(Debug, Clone, Copy)]
+/// The cost of directory entries. An entry is one item, and a value of an extended attribute is
+/// another one.
+#[derive(Debug, Clone, Copy, Default)]
 struct Records {
     entries: usize,
     /// They have attributes.
@@ -252,10 +249,6 @@ impl Injector {
         let (items, each) = match work {
             Work::One(operation) => (1, delay(operation)),
             Work::Found => (1, delay(Operation::Lookup) + delay(Operation::Getattr)),
-            Work::Names(count) => (count, delay(Operation::Readdir)),
-            Work::NamesWithAttributes(count) => {
-                (count, delay(Operation::Readdir) + delay(Operation::Lookup) + delay(Operation::Getattr))
-            }
             Work::Records(records) => {
                 let attributes = delay(Operation::Lookup) + delay(Operation::Getattr);
                 let each = delay(Operation::Readdir)

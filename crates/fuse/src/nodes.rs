@@ -33,9 +33,9 @@ pub struct Attr {
     pub stat: Stat,
 }
 
-/// The blocks that the kernel is told. tar takes a file without blocks for one hole, but the kernel
-/// may have dirty pages of it. (ext4 reports a block as well for a file that it stores in the
-/// inode.)
+/// The number of blocks that is reported to the kernel. tar takes a file without blocks for one
+/// hole, but the kernel may have dirty pages of it. (ext4 also reports a block for a file that it
+/// stores in the inode.)
 fn shown_blocks(kind: FileKind, size: u64, blocks: u64) -> u64 {
     if kind == FileKind::File && size > 0 { blocks.max(1) } else { blocks }
 }

@@ -263,7 +263,7 @@ fn a_source_that_vanishes_is_an_error_and_no_more() {
     }
 }
 
-/// What others may do with new files is decided by the default ACL of their directory.
+/// The default ACL of a directory decides what others may do with new files.
 #[test]
 fn a_default_acl_is_not_widened() {
     let tree = Tree::new(alone());

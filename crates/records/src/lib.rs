@@ -46,7 +46,6 @@ pub use packed::{
 };
 pub use page::{PAGE_BYTES, Page};
 pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
-
 pub use xattr_list::XattrList;
 
 /// The longest name of an extended attribute, with its prefix, in bytes.

@@ -140,11 +140,7 @@ impl<'b> Packer<'b> {
     #[inline]
     pub fn push_list(&mut self, entry: &Entry<'_>, xattrs: &XattrList) -> Pushed {
         match write_list(&mut self.bytes[self.used..], entry, xattrs) {
-            Some(length) => {
-                self.used += length;
-                self.entries += 1;
-                Pushed::Packed
-            }
+            Some(length) => self.added(length),
             None => {
                 self.push(entry, xattrs.iter().map(|(name, value)| BulkXattr { name, value: XattrValue::Bytes(value) }))
             }
@@ -168,6 +164,10 @@ impl<'b> Packer<'b> {
                 Err(needed) => return Pushed::Needs(needed),
             },
         };
+        self.added(length)
+    }
+
+    fn added(&mut self, length: usize) -> Pushed {
         self.used += length;
         self.entries += 1;
         Pushed::Packed
@@ -222,6 +222,21 @@ impl Cursor<'_> {
         const NULS: [u8; ALIGN] = [0; ALIGN];
         self.put(&NULS[..self.at.next_multiple_of(ALIGN) - self.at])
     }
+
+    /// An extended attribute. `size` is that of the value, also if the value is not here.
+    #[inline]
+    fn put_xattr(&mut self, name: &[u8], value: Option<&[u8]>, size: usize, errno: u16) -> Option<()> {
+        let name_len = u8::try_from(name.len()).expect("at most XATTR_NAME_MAX");
+        let mut head = Bytes([0; XATTR_HEAD_BYTES], 0);
+        head.put((size as u32).to_ne_bytes());
+        head.put(errno.to_ne_bytes());
+        head.put([name_len, if value.is_some() { HAS_VALUE } else { 0 }]);
+        self.put(&head.0)?;
+        self.put(name)?;
+        self.put(&[0])?;
+        self.put(value.unwrap_or_default())?;
+        self.align()
+    }
 }
 
 /// Writes a record with values of at most `spare` bytes in all. Returns its length; none if it does
@@ -238,21 +253,15 @@ fn write<'x>(
     let mut count = 0_u32;
     for xattr in xattrs {
         let needed = value_bytes(&xattr);
-        let (value, size, errno, flags): (&[u8], _, _, _) = match xattr.value {
-            XattrValue::Bytes(value) if needed > spare => (&[], value.len(), ERANGE, 0),
-            XattrValue::Bytes(value) => (value, value.len(), 0, HAS_VALUE),
-            XattrValue::NotRead => (&[], 0, 0, 0),
-            XattrValue::Errno(errno) => (&[], 0, errno as u16, 0),
-        };
-        if errno == 0 {
-            spare -= needed;
+        match xattr.value {
+            XattrValue::Bytes(value) if needed > spare => to.put_xattr(xattr.name, None, value.len(), ERANGE)?,
+            XattrValue::Bytes(value) => {
+                spare -= needed;
+                to.put_xattr(xattr.name, Some(value), value.len(), 0)?;
+            }
+            XattrValue::NotRead => to.put_xattr(xattr.name, None, 0, 0)?,
+            XattrValue::Errno(errno) => to.put_xattr(xattr.name, None, 0, errno as u16)?,
         }
-        let name = u8::try_from(xattr.name.len()).expect("at most XATTR_NAME_MAX");
-        to.put(&xattr_head(size, errno, [name, flags]))?;
-        to.put(xattr.name)?;
-        to.put(&[0])?;
-        to.put(value)?;
-        to.align()?;
         count += 1;
     }
     Some(write_head(&mut to, entry, count))
@@ -269,21 +278,10 @@ fn write_list(room: &mut [u8], entry: &Entry<'_>, xattrs: &XattrList) -> Option<
 
 /// Appends an extended attribute with its value.
 pub(crate) fn put_xattr(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let end = bytes.len() + xattr_bytes(name.len(), value.len());
-    let name_len = u8::try_from(name.len()).expect("at most XATTR_NAME_MAX");
-    bytes.extend_from_slice(&xattr_head(value.len(), 0, [name_len, HAS_VALUE]));
-    bytes.extend_from_slice(name);
-    bytes.push(0);
-    bytes.extend_from_slice(value);
-    bytes.resize(end, 0);
-}
-
-fn xattr_head(size: usize, errno: u16, name_and_flags: [u8; 2]) -> [u8; XATTR_HEAD_BYTES] {
-    let mut head = Bytes([0; XATTR_HEAD_BYTES], 0);
-    head.put((size as u32).to_ne_bytes());
-    head.put(errno.to_ne_bytes());
-    head.put(name_and_flags);
-    head.0
+    let begin = bytes.len();
+    bytes.resize(begin + xattr_bytes(name.len(), value.len()), 0);
+    let mut to = Cursor { bytes: &mut bytes[begin..], at: 0 };
+    to.put_xattr(name, Some(value), value.len(), 0).expect("there is room for it");
 }
 
 /// Writes what lies between the head of a record and its extended attributes.

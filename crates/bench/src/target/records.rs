@@ -3,7 +3,7 @@
 
 use std::{hint::black_box, io, os::fd::OwnedFd};
 
-use pando_scan::{Mask, Options, Scan, XattrValue};
+use pando_scan::{Mask, Options, Scan};
 
 use super::{Level, Listed};
 
@@ -21,12 +21,7 @@ pub(super) fn list(dir: OwnedFd, level: Level) -> io::Result<Listed> {
             listed.entries += 1;
             black_box(record.name());
             black_box(record.attr());
-            for xattr in record.xattrs() {
-                listed.xattrs += 1;
-                if let XattrValue::Bytes(value) = xattr.value {
-                    listed.value_bytes += value.len() as u64;
-                }
-            }
+            listed.add_xattrs(record.xattrs().map(|xattr| xattr.value));
         }
     }
     Ok(listed)

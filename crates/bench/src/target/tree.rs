@@ -9,7 +9,7 @@ use std::{
 
 use pando_vfs::{
     At, Context, Credentials, Error, File, Next, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags,
-    records::{Mask, Unpacked, XattrValue},
+    records::{Mask, Unpacked},
 };
 
 use super::{
@@ -134,12 +134,7 @@ impl Actor for TreeActor<'_> {
                 listed.entries += 1;
                 black_box(record.name());
                 black_box(record.attr());
-                for xattr in record.xattrs() {
-                    listed.xattrs += 1;
-                    if let XattrValue::Bytes(value) = xattr.value {
-                        listed.value_bytes += value.len() as u64;
-                    }
-                }
+                listed.add_xattrs(record.xattrs().map(|xattr| xattr.value));
             }
             match packed.next {
                 Next::End => return Ok(listed),

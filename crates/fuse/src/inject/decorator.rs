@@ -119,10 +119,8 @@ impl<D: Dispatch> Injected<D> {
             self.expire_failed_entries(body);
         }
         let work = self.work(operation, request, outcome, body);
-        match work {
-            Work::Names(count) | Work::NamesWithAttributes(count) => counts.entries(count),
-            Work::Records(Records { entries, .. }) => counts.entries(entries),
-            _ => {}
+        if let Work::Records(Records { entries, .. }) = work {
+            counts.entries(entries);
         }
         let Some(due) = self.injector.due(work, Instant::now) else {
             // Before the reply is sent: a program that has the reply may ask for the counts.
@@ -168,8 +166,11 @@ impl<D: Dispatch> Injected<D> {
     fn work(&self, operation: Operation, mut request: Request<'_>, outcome: Outcome, body: &[u8]) -> Work {
         match operation {
             Operation::Lookup if EntryOut::read_from_prefix(body).is_ok_and(|(out, _)| out.node != 0) => Work::Found,
-            Operation::Readdir => Work::Names(directory_entries(body, false).count()),
-            Operation::Readdirplus => Work::NamesWithAttributes(directory_entries(body, true).count()),
+            Operation::Readdir | Operation::Readdirplus => {
+                let attributes = operation == Operation::Readdirplus;
+                let entries = directory_entries(body, attributes).count();
+                Work::Records(Records { entries, attributes, ..Records::default() })
+            }
             Operation::Ioctl => records(body).map_or(Work::One(Operation::Readdir), Work::Records),
             Operation::Read if self.injector.wants_reads() => {
                 let Ok(ReadWriteIn { offset, .. }) = request.args.structure() else { return Work::One(operation) };

@@ -23,10 +23,11 @@ fn done_in_ms(injector: &Injector, work: Work) -> u128 {
 fn entry_costs_the_same_alone_and_in_a_batch() {
     assert_eq!(done_in_ms(&injector(1), Work::One(Operation::Lookup)), 300);
     assert_eq!(done_in_ms(&injector(1), Work::Found), 800);
-    assert_eq!(done_in_ms(&injector(1), Work::NamesWithAttributes(10)), 8070);
-    assert_eq!(done_in_ms(&injector(5), Work::NamesWithAttributes(10)), 1614);
-    assert_eq!(done_in_ms(&injector(5), Work::Names(10)), 14);
-    assert_eq!(done_in_ms(&injector(1), Work::Names(0)), 0);
+    let entries = |entries, attributes| Work::Records(Records { entries, attributes, ..Records::default() });
+    assert_eq!(done_in_ms(&injector(1), entries(10, true)), 8070);
+    assert_eq!(done_in_ms(&injector(5), entries(10, true)), 1614);
+    assert_eq!(done_in_ms(&injector(5), entries(10, false)), 14);
+    assert_eq!(done_in_ms(&injector(1), entries(0, false)), 0);
     let names = Records { entries: 10, attributes: false, lists: false, values: 30 };
     assert_eq!(done_in_ms(&injector(1), Work::Records(names)), 30 * 2 + 70);
     let all = Records { attributes: true, lists: true, ..names };

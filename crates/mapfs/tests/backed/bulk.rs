@@ -120,7 +120,7 @@ fn a_failed_scan_is_an_error_after_the_entries_before_it() {
     assert!(first.entries > 2 && first.next == Next::More);
 }
 
-/// What others have changed is shown at once.
+/// A listing shows changes by others at once.
 #[test]
 fn changes_by_others_are_shown() {
     let (vfs, root, store, dir) = filled(MapOptions::default());

@@ -26,7 +26,7 @@ fn attr(seed: u64) -> Attr {
     }
 }
 
-/// What a record says.
+/// The fields of a record.
 type Said = (Vec<u8>, Option<FileKind>, u64, u64, Option<i32>, Option<Attr>, Option<Vec<u8>>, Option<i32>);
 
 fn said(record: &PackedRecord<'_>) -> Said {

@@ -12,7 +12,6 @@ use crate::{
     Backing, Change, Error, Result, Xattr,
     caches::commit::commit,
     objects::{
-        dentry::Dentry,
         inode::Inode,
         superblock::SuperBlock,
         xattr_map::{CAPABILITIES, Xattrs, cost_of},
@@ -28,25 +27,24 @@ fn map_of(xattrs: Vec<Xattr>) -> XattrMap {
     xattrs.into_iter().collect()
 }
 
-/// Loads the extended attributes of inodes, in one call for each tree that they are of. Returns the
-/// places of those that could not be loaded. The caller holds no guard.
-pub(crate) fn load_many_xattrs(dentries: &[Counted<Dentry>]) -> Vec<(usize, Error)> {
+/// Loads the extended attributes of inodes that have none cached, in one call for each tree that
+/// they are of. Returns the places of those that could not be loaded. The caller holds no guard.
+pub(crate) fn load_many_xattrs<'i>(inodes: impl Iterator<Item = (usize, &'i Inode)>) -> Vec<(usize, Error)> {
     let mut failed = Vec::new();
-    let uncached = |(_, inode): &(usize, &Inode)| inode.cached_xattrs(&pin()).is_none();
-    let mut left: Vec<(usize, &Inode)> =
-        dentries.iter().map(|dentry| dentry.inode()).enumerate().filter(uncached).collect();
+    let mut left: Vec<(usize, &Inode)> = inodes.filter(|(_, inode)| inode.cached_xattrs(&pin()).is_none()).collect();
     while let Some(sb) = left.first().map(|(_, inode)| &inode.shard.sb) {
         let (here, others): (Vec<_>, Vec<_>) = left.iter().partition(|(_, inode)| Arc::ptr_eq(&inode.shard.sb, sb));
-        failed.extend(load_xattrs_of(sb, &here));
+        failed.extend(match sb.ask_backing() {
+            Some(backing) => load_xattrs_of(sb, backing, &here),
+            None => here.iter().map(|(place, _)| (*place, Error::NotSupported)).collect(),
+        });
         left = others;
     }
     failed
 }
 
 /// As [`load_many_xattrs`], for inodes of one tree.
-fn load_xattrs_of(sb: &SuperBlock, inodes: &[(usize, &Inode)]) -> Vec<(usize, Error)> {
-    let all_failed = |error| inodes.iter().map(|(place, _)| (*place, error)).collect();
-    let Some(backing) = sb.ask_backing() else { return all_failed(Error::NotSupported) };
+fn load_xattrs_of(sb: &SuperBlock, backing: &dyn Backing, inodes: &[(usize, &Inode)]) -> Vec<(usize, Error)> {
     let before = sb.refreshes.load(Ordering::SeqCst);
     let numbers: Vec<u64> = inodes.iter().map(|(_, inode)| inode.ino).collect();
     let mut answers: Vec<_> = numbers.iter().map(|_| Err(Error::Io)).collect();
@@ -56,7 +54,7 @@ fn load_xattrs_of(sb: &SuperBlock, inodes: &[(usize, &Inode)]) -> Vec<(usize, Er
         }
     });
     if let Err(error) = result {
-        return all_failed(error);
+        return inodes.iter().map(|(place, _)| (*place, error)).collect();
     }
     let mut failed = Vec::new();
     let mut kept = Vec::new();
@@ -69,7 +67,8 @@ fn load_xattrs_of(sb: &SuperBlock, inodes: &[(usize, &Inode)]) -> Vec<(usize, Er
             Err(error) => failed.push((place, error)),
         }
     }
-    // As in `load_xattrs`.
+    // Pairs with `refresh_xattrs`: either that refresh has found these, or it has been counted by
+    // now.
     fence(Ordering::SeqCst);
     if sb.refreshes.load(Ordering::SeqCst) != before {
         failed.extend(kept.iter().filter_map(|(place, inode)| Some((*place, inode.reload_xattrs(backing).err()?))));
@@ -127,16 +126,10 @@ impl Inode {
         if let Some(cached) = self.held_xattrs() {
             return Ok(cached);
         }
-        let refreshes = &self.shard.sb.refreshes;
-        let before = refreshes.load(Ordering::SeqCst);
-        let kept = self.keep_xattrs(stored(backing, self.ino)?);
-        // Pairs with `refresh_xattrs`: either that refresh has found these, or it has been counted
-        // by now.
-        fence(Ordering::SeqCst);
-        if refreshes.load(Ordering::SeqCst) != before {
-            self.reload_xattrs(backing)?;
+        match load_xattrs_of(&self.shard.sb, backing, &[(0, self)]).pop() {
+            Some((_, error)) => Err(error),
+            None => Ok(self.held_xattrs().expect("just loaded, and they stay while the inode does")),
         }
-        Ok(kept)
     }
 
     /// Stores the first map. If another thread has stored one, that is as good, because changes are

@@ -34,7 +34,7 @@ use crate::{
 /// The parts that a tree has. Where a link leads is for a walk to find out.
 const PARTS: Mask = Mask::STAT.union(Mask::XATTR_NAMES).union(Mask::XATTR_VALUES).union(Mask::LINK_TARGETS);
 
-/// What the caller wants of each entry.
+/// The parts of each entry that the caller wants.
 pub(crate) struct Wanted<'a> {
     pub context: &'a Context,
     pub mask: Mask,
@@ -261,12 +261,7 @@ impl<'a> Shown<'a> {
     /// Adds a record with them.
     fn push(&self, packer: &mut Packer<'_>, entry: &Entry<'_>) -> Pushed {
         let wants_values = self.wanted.mask.contains(Mask::XATTR_VALUES);
-        let is_readable = |class| match class {
-            Class::User => self.user.is_ok(),
-            Class::Trusted => self.wanted.context.cred.capable,
-            Class::Security => true,
-            Class::System | Class::Unknown => false,
-        };
+        let is_readable = |class: Class| class.is_shown_to(self.wanted.context) && self.may_read(class, b"").is_ok();
         match self.map.as_list(is_readable).filter(|_| wants_values) {
             Some(all) => packer.push_list(entry, all),
             None => packer.push(entry, self.iter()),
@@ -284,10 +279,16 @@ impl<'a> Shown<'a> {
         if !self.wanted.mask.contains(Mask::XATTR_VALUES) {
             return XattrValue::NotRead;
         }
-        let permitted = match class {
+        match self.may_read(class, name) {
+            Ok(()) => XattrValue::Bytes(value),
+            Err(error) => XattrValue::Errno(error.errno()),
+        }
+    }
+
+    fn may_read(&self, class: Class, name: &[u8]) -> Result<()> {
+        match class {
             Class::User => self.user,
             class => class.check(name, self.wanted.context, self.inode, Access::READ),
-        };
-        permitted.map_or_else(|error| XattrValue::Errno(error.errno()), |()| XattrValue::Bytes(value))
+        }
     }
 }

@@ -10,11 +10,12 @@ pub struct Packed {
     pub entries: usize,
     /// Where the next call continues.
     pub cookie: u64,
-    /// What the next call will find.
+    /// Whether entries follow.
     pub next: Next,
 }
 
-/// What follows the records that [`File::xgetdents`](crate::File::xgetdents) has returned.
+/// Whether entries follow the records that [`File::xgetdents`](crate::File::xgetdents) has
+/// returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Nothing: the directory ended.

@@ -53,8 +53,12 @@ impl XattrMap {
     /// Removes an attribute. Returns the length of its value.
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<usize> {
         let old = self.small.remove(name).or_else(|| self.large.remove(name).map(|old| old.len()));
-        self.classes = self.names().fold(0, |classes, name| classes | bit(Class::of(name)));
+        self.classes = self.used_classes();
         old
+    }
+
+    fn used_classes(&self) -> u8 {
+        self.names().fold(0, |classes, name| classes | bit(Class::of(name)))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
@@ -97,7 +101,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for XattrMap {
         let (large, small): (Vec<_>, Vec<_>) =
             xattrs.into_iter().partition(|(_, value)| value.as_ref().len() > SMALL_MAX);
         let mut map = Self { small: small.into_iter().collect(), ..Self::default() };
-        map.classes = map.names().fold(0, |classes, name| classes | bit(Class::of(name)));
+        map.classes = map.used_classes();
         for (name, value) in large {
             map.insert(name.as_ref(), value.as_ref());
         }

@@ -9,10 +9,10 @@ use super::{RW, touch, tree};
 
 const NOFOLLOW: Walk = Walk::NOFOLLOW;
 
-/// What is known of an extended attribute: its name, and its value or the errno.
+/// An extended attribute: its name, and its value or the errno.
 type Xattr = (Vec<u8>, Option<Result<Vec<u8>, i32>>);
 
-/// What is known of an entry.
+/// An entry, as one of the two ways returns it.
 #[derive(Debug, PartialEq, Default)]
 struct Known {
     name: String,

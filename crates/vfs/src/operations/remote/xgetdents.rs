@@ -4,7 +4,7 @@ use pando_records::{Mask, least_bytes};
 use pando_sync::pin;
 
 use crate::{
-    DentryRef, Error, Result,
+    Context, DentryRef, Error, Result,
     caches::xattrs::load_many_xattrs,
     operations::{
         attempt::run_lockless,
@@ -20,21 +20,17 @@ pub(crate) fn pack(dir: &DentryRef, wanted: &Wanted<'_>, to: &mut Listing<'_>) -
     let plus = wanted.may_search && !wanted.mask.is_empty();
     let mut batch = Batch::default();
     if to.cookie < AFTER_DOTDOT {
-        add_dots(dir, wanted, to.cookie, &mut batch)?;
+        add_dots(dir, wanted.context, to.cookie, plus, &mut batch)?;
     }
     // No more than may fit: what does not is requested again.
     let limit = to.packer.room() / least_bytes(wanted.mask.contains(Mask::STAT));
     let limit = limit.clamp(batch.entries.len() + 1, BATCH);
     gather(dir, to.cookie.max(AFTER_DOTDOT), plus, limit, &mut batch)?;
     if plus && wanted.mask.wants_xattrs() {
-        let (places, inodes): (Vec<_>, Vec<_>) = batch
-            .entries
-            .iter()
-            .enumerate()
-            .filter_map(|(place, entry)| entry.plus.as_ref().map(|(_, found)| (place, found.0.clone())))
-            .unzip();
-        for (place, error) in load_many_xattrs(&inodes) {
-            batch.entries[places[place]].xattr_error = Some(error);
+        let found = batch.entries.iter().enumerate();
+        let found = found.filter_map(|(place, entry)| Some((place, entry.plus.as_ref()?.1.0.inode())));
+        for (place, error) in load_many_xattrs(found) {
+            batch.entries[place].xattr_error = Some(error);
         }
     }
     let guard = pin();
@@ -53,15 +49,16 @@ pub(crate) fn pack(dir: &DentryRef, wanted: &Wanted<'_>, to: &mut Listing<'_>) -
 }
 
 /// Adds `.` and `..`, as far as they are after the cookie.
-fn add_dots(dir: &DentryRef, wanted: &Wanted<'_>, cookie: u64, batch: &mut Batch) -> Result<()> {
+fn add_dots(dir: &DentryRef, context: &Context, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
     for (name, after) in [(&b"."[..], AFTER_DOT), (b"..", AFTER_DOTDOT)] {
         if cookie < after {
             let (listed, found) = run_lockless(&dir.0.sb().namespace, |guard| {
-                let [listed, found] = dots(wanted.context, dir.0.share(guard), after, guard);
+                let [listed, found] = dots(context, dir.0.share(guard), after, guard);
                 let inode = listed.to_ref().inode();
-                Ok(((inode.ino, inode.kind), current(found, guard)?))
+                let found = if plus { Some(current(found, guard)?) } else { None };
+                Ok(((inode.ino, inode.kind), found))
             })?;
-            batch.add(name, listed, after, Some(found));
+            batch.add(name, listed, after, found);
         }
     }
     Ok(())
