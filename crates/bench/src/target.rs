@@ -8,6 +8,7 @@ mod dir;
 #[cfg(feature = "peers")]
 mod maps;
 mod mem;
+mod mount;
 mod nothing;
 #[cfg(feature = "peers")]
 mod peers;

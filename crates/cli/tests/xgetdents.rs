@@ -104,7 +104,13 @@ fn the_example_prints_what_single_calls_return() {
     let large = dir.join("sub/large");
     fs::write(&large, "").unwrap();
     set(&large, "user.large", &[b'l'; 20_000]);
-    assert!(xls(&dir.join("sub")).contains("    user.large=(20000 bytes: Numerical result out of range)\n"));
+    let many = dir.join("sub/many");
+    fs::write(&many, "").unwrap();
+    (0..120).for_each(|i| set(&many, &format!("user.{i}{}", "n".repeat(200)), b"value"));
+    let listed = xls(&dir.join("sub"));
+    assert!(listed.contains(" large\n    user.large=(20000 bytes: Numerical result out of range)\n"), "{listed}");
+    assert!(listed.contains(" many\n    (Numerical result out of range)\n"), "{listed}");
+    assert_eq!(listed.lines().filter(|line| !line.starts_with("    ")).count(), 4);
     mounted.umount();
 }
 

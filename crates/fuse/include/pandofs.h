@@ -14,7 +14,8 @@
  * Records come in the order of readdir, and the cookies are its positions (d_off). The caller needs
  * the permissions that single calls need: an entry or a value that it may not read has an errno.
  *
- * errno: ENOTTY on another file system, or on a file; EINVAL for unknown bits of the mask or an
+ * errno: ENOTTY on another file system, on a file, or if the server may not see the permissions of
+ * the caller (then use single calls); EINVAL for unknown bits of the mask or an
  * invalid cookie; ENOENT if the directory was removed; EIO.
  *
  * 32-bit and 64-bit programs use the same structures. All numbers have the byte order of the machine.
@@ -32,8 +33,7 @@
 #define PANDOFS_XATTR_VALUES 4 /* names and values */
 #define PANDOFS_LINK_TARGETS 8 /* the targets of symbolic links */
 
-/* What follows (next). Any other number is the bytes that the next entry needs. It has more names of
- * extended attributes than fit here: ask for it by single calls, or with a smaller mask. */
+/* What follows (next). */
 #define PANDOFS_END 0
 #define PANDOFS_MORE 1
 
@@ -56,7 +56,8 @@ struct pandofs_record {
     uint64_t ino;
     uint64_t cookie;      /* the position after this entry */
     int32_t error;        /* why there are no attributes: an errno, or 0 */
-    int32_t xattr_error;  /* why there are no extended attributes: an errno, or 0 */
+    int32_t xattr_error;  /* why there are no extended attributes: an errno such as ERANGE if their
+                             names did not fit, or 0 */
     uint32_t xattr_count; /* how many there are */
     uint32_t target_length;
 };

@@ -29,6 +29,7 @@
 mod attr;
 mod batch;
 mod file_kind;
+mod ioctl;
 mod mask;
 mod names;
 mod packed;
@@ -39,10 +40,12 @@ mod xattr_list;
 pub use attr::{Attr, Fields, Time};
 pub use batch::{Batch, Record};
 pub use file_kind::{FileKind, S_IFMT};
+pub use ioctl::{XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
 pub use mask::Mask;
 pub use names::Names;
 pub use packed::{
-    Entry, PackedRecord, PackedXattr, PackedXattrs, Packer, Pushed, Unpacked, least_bytes, update_records,
+    ERANGE, Entry, PackedRecord, PackedXattr, PackedXattrs, Packer, Pushed, Unpacked, least_bytes, refuse_xattrs,
+    update_records,
 };
 pub use page::{PAGE_BYTES, Page};
 pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};

@@ -72,6 +72,26 @@ impl Names {
         });
     }
 
+    /// Whether a name of this length can be copied into the last page.
+    #[must_use]
+    pub fn has_room(&self, name: usize) -> bool {
+        self.last_used() + name < self.last_page().len()
+    }
+
+    /// Copies a name into the last page and adds its entry. A name ends at its first zero byte.
+    ///
+    /// # Panics
+    /// If there is no room for it.
+    pub fn push_name(&mut self, name: &[u8], ino: u64, cookie: u64, dtype: u8) {
+        let at = self.last_used();
+        let end = at + name.len();
+        let page = self.last_page_mut();
+        page[at..end].copy_from_slice(name);
+        page[end] = 0;
+        self.set_last_used(end + 1);
+        self.push_entry(at, end + 1, ino, cookie, dtype);
+    }
+
     /// How many pages there are.
     #[must_use]
     pub fn pages(&self) -> usize {

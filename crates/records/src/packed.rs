@@ -33,10 +33,13 @@
 //! A value that does not fit into the whole buffer is left out with its size and ERANGE, as
 //! getxattr(2) answers.
 
+mod change;
+
 use crate::{Attr, BulkXattr, Fields, FileKind, Time, XATTR_NAME_MAX, XattrList, XattrValue};
 
+pub use self::change::{refuse_xattrs, update_records};
+
 const HEAD_BYTES: usize = 40;
-const INO_AT: usize = 8;
 const ATTR_BYTES: usize = 128;
 const XATTR_HEAD_BYTES: usize = 8;
 const ALIGN: usize = 8;
@@ -45,8 +48,8 @@ const HAS_ATTR: u8 = 1;
 const HAS_TARGET: u8 = 2;
 const HAS_VALUE: u8 = 1;
 
-/// The errno of a value that does not fit, as of getxattr(2).
-const ERANGE: u16 = 34;
+/// The errno of a value or of names that do not fit, as of getxattr(2) and listxattr(2).
+pub const ERANGE: u16 = 34;
 
 /// The least bytes of a record, with or without attributes.
 #[must_use]
@@ -395,20 +398,6 @@ fn attr_of(bytes: &[u8]) -> Option<Attr> {
         time.nanos = from.u32()?;
     }
     Some(attr)
-}
-
-/// Changes inode numbers and attributes in place, for a reader to whom the inodes have other
-/// numbers. `each` gets the number and the attributes of each record.
-pub fn update_records(mut bytes: &mut [u8], mut each: impl FnMut(&mut u64, Option<&mut Attr>)) {
-    while let Some(record) = PackedRecord::parse(bytes) {
-        let (length, mut ino, mut attr) = (record.length, record.ino, record.attr());
-        each(&mut ino, attr.as_mut());
-        bytes[INO_AT..INO_AT + size_of::<u64>()].copy_from_slice(&ino.to_ne_bytes());
-        if let Some(attr) = attr {
-            bytes[HEAD_BYTES..HEAD_BYTES + ATTR_BYTES].copy_from_slice(&attr_bytes(&attr));
-        }
-        bytes = &mut bytes[length..];
-    }
 }
 
 /// Reads records from a buffer. It ends after the last one, or at bytes that are no record.

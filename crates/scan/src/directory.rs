@@ -3,8 +3,11 @@
 //! While calls are fast, the caller answers a batch by itself. Otherwise jobs are started ahead for
 //! the threads, and returned in directory order. A job is dropped where it is in the way, and its
 //! entries are read again.
+//!
+//! On a mount of pandofs, a batch comes from few calls that return whole records (`whole`).
 
 mod clusters;
+mod whole;
 
 use std::{
     collections::VecDeque,
@@ -36,6 +39,7 @@ use crate::{
 };
 
 use clusters::ClusterReadahead;
+use whole::Whole;
 
 /// The least space in a page of names for another read: what FUSE returns at once, and a longest
 /// name.
@@ -116,6 +120,7 @@ pub struct Scan {
     is_ahead: bool,
     /// The thread that is ahead in the names of the batch.
     readahead: Option<ClusterReadahead>,
+    whole: Whole,
 }
 
 /// The pages that the caller has for its answers.
@@ -183,6 +188,7 @@ impl Scan {
             is_scarce: false,
             is_ahead: false,
             readahead: None,
+            whole: if asked.is_names_only() { Whole::No } else { Whole::Untried },
         }
     }
 
@@ -202,6 +208,7 @@ impl Scan {
             .map_err(|errno| Error::Read { errno: errno.raw_os_error() })?;
         (self.state, self.failed, self.is_scarce) = (State::Reading, None, false);
         self.is_ahead = false;
+        self.whole.restart();
         Ok(())
     }
 
@@ -247,6 +254,9 @@ impl Scan {
             return Ok(true);
         }
         self.is_scarce = false;
+        if self.whole_batch() {
+            return Ok(true);
+        }
         let names = self.read_names(1);
         if names.is_empty() {
             self.keep_spare(names);
@@ -302,6 +312,7 @@ impl Scan {
     /// Reads at least so many names, as far as the pages suffice. None at the end, or after a
     /// failure.
     fn read_names(&mut self, least: usize) -> Arc<Names> {
+        self.end_whole();
         let mut shared = self.spare.pop().unwrap_or_default();
         let names = Arc::get_mut(&mut shared).expect("spare names have no other owner");
         let mut room = 0;

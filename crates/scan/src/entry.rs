@@ -75,7 +75,7 @@ impl Settled {
 }
 
 /// The extended attribute that holds the capabilities of a file.
-const CAPABILITY: &CStr = c"security.capability";
+pub const CAPABILITY: &CStr = c"security.capability";
 
 /// The parts that are read of each entry.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +108,16 @@ impl Asked {
     /// Whether extended attributes are asked for.
     pub fn wants_xattrs(self) -> bool {
         self.mask.wants_xattrs()
+    }
+
+    /// The parts that are asked for.
+    pub fn mask(self) -> Mask {
+        self.mask
+    }
+
+    /// Whether links are followed.
+    pub fn follows(self) -> bool {
+        self.follow
     }
 
     /// Whether only the names are asked for.

@@ -44,7 +44,7 @@ pub struct Options {
     /// the target, and a walk enters directories through links. Targets of links are then not read.
     pub follow: bool,
     /// Memory for names and answers, in bytes, at least [`MIN_BUDGET_BYTES`]. The stacks of threads
-    /// are not included.
+    /// are not included, nor the 16 KiB of a reply from a mount of pandofs.
     pub budget_bytes: usize,
     /// How many calls may wait at the same time.
     pub workers: Workers,

@@ -1,6 +1,6 @@
 //! The threads of a scan or a walk: the pool, jobs for it, and the order in which a job asks.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use pando_records::PAGE_BYTES;
 
@@ -22,6 +22,9 @@ pub(crate) struct WorkerPool {
     pub concurrency: Arc<ByWaits>,
     pub order: Arc<OrderTrial>,
     pub threads: Arc<Threads>,
+    /// The device of a file system that returns no whole records: major number in the upper half,
+    /// minor in the lower; 0 if none is known. A single independent value.
+    pub refused: Arc<AtomicU64>,
 }
 
 impl WorkerPool {
@@ -33,6 +36,7 @@ impl WorkerPool {
             concurrency: Arc::new(ByWaits::new(options.workers, max.max(1))),
             order: Arc::new(OrderTrial::new(options.order)),
             threads: Arc::new(Threads::new()),
+            refused: Arc::default(),
         }
     }
 }

@@ -172,16 +172,29 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let name = target.name().to_owned();
         let session = target.target().open()?;
-        let mut actor = session.actor().during(|| "opening the target".into())?;
-        let missing = if processes && !workload.may_be_processes() {
+        let missing = Self::prepare(workload, &*session, most, processes, cancel)?;
+        Ok(Self { name, session, missing })
+    }
+
+    /// Prepares the workload. Returns the reason if it cannot be measured.
+    fn prepare(
+        workload: &dyn Workload,
+        session: &dyn Session,
+        most: usize,
+        processes: bool,
+        cancel: &Cancel,
+    ) -> Result<Option<String>, Failure> {
+        let mut actor = match or_unsupported(session.actor().during(|| "opening the target".into()))? {
+            Ok(actor) => actor,
+            Err(why) => return Ok(Some(why)),
+        };
+        Ok(if processes && !workload.may_be_processes() {
             Some("its workers share memory: not with --processes".to_owned())
         } else if processes && session.tree().is_none() {
             Some("in process: not with --processes".to_owned())
         } else {
             or_unsupported(workload.prepare(&mut *actor, most, cancel))?.err()
-        };
-        drop(actor);
-        Ok(Self { name, session, missing })
+        })
     }
 
     /// One measurement, or the text of what the target does not support.

@@ -79,6 +79,15 @@ impl DirActor {
     }
 }
 
+impl Drop for DirActor {
+    /// A working directory in the tree would keep its mount in use.
+    fn drop(&mut self) {
+        if self.own_cwd {
+            _ = process::chdir("/");
+        }
+    }
+}
+
 impl Actor for DirActor {
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&self.tree, path.relative_c(), Mode::RWXU)?)

@@ -5,7 +5,10 @@ use std::{
     str::FromStr,
 };
 
-use super::{Target, backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, traced::TracedTarget};
+use super::{
+    Target, backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, mount::MountTarget,
+    traced::TracedTarget,
+};
 #[cfg(feature = "peers")]
 use super::{maps, peers};
 
@@ -20,6 +23,7 @@ pub(crate) const TARGETS: &str = "Targets:
                (maps behind one lock), with at most 4096 cached inodes
   backed:before  backed with the old locks, among them the inode hash lock;
                for statwalk
+  mount        pandofs mounted: system calls, through FUSE, on a tree in memory
   dir=PATH     system calls in PATH: an empty directory of your own, or a new
                one (removed at the end)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
@@ -42,6 +46,7 @@ enum Kind {
     MemTraced,
     Backed,
     BackedBefore,
+    Mount,
     Dir(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
@@ -63,6 +68,7 @@ impl FromStr for TargetSpec {
             "mem:traced" => Kind::MemTraced,
             "backed" => Kind::Backed,
             "backed:before" => Kind::BackedBefore,
+            "mount" => Kind::Mount,
             #[cfg(feature = "peers")]
             "peer:vfs" => Kind::Vfs,
             #[cfg(feature = "peers")]
@@ -103,6 +109,7 @@ impl TargetSpec {
             Kind::MemTraced => Box::new(TracedTarget),
             Kind::Backed => Box::new(BackedTarget),
             Kind::BackedBefore => Box::new(BeforeTarget { inner: Box::new(BackedTarget), misses: true }),
+            Kind::Mount => Box::new(MountTarget),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),

@@ -1,4 +1,7 @@
-use super::{backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, traced::TracedTarget, *};
+use super::{
+    backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, mount::MountTarget,
+    traced::TracedTarget, *,
+};
 
 #[test]
 fn target_names_are_parsed() {
@@ -136,6 +139,22 @@ fn directory_target_behaves() {
     // Not all file systems have extended attributes, and only root may empty caches.
     assert!(lacks.iter().all(|lack| matches!(*lack, "set_xattr" | "list" | "drop_caches")), "{lacks:?}");
     assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
+}
+
+/// On a machine that allows no mounts, the target says so instead of failing.
+#[test]
+fn mounted_target_behaves() {
+    let session = MountTarget.open().expect("it opens");
+    if let Err(error) = session.actor() {
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        pandofs_testkit::skipped(&error.to_string());
+        return;
+    }
+    let root = session.tree().expect("a path");
+    session.close().expect("it is unmounted");
+    assert!(!root.exists());
+    let lacks = behaves(&MountTarget);
+    assert!(lacks.is_empty() || lacks == ["drop_caches"], "{lacks:?}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
             "records",
             0,
             (0, 1),
-            "1 = many entries in one call: xgetdents in a tree, the record stream of `pando ls` for dir=",
+            "1 = many entries in one call: xgetdents in a tree, the record stream of `pando ls` elsewhere",
         ),
         key("cold", 0, (0, 1), "1 = empty the caches before each round (dir= only; root)"),
     ]

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use pando_vfs::{DirEntry, Error, Next, OpenFlags, Result, SetAttr, SetTime, Timestamp, records::Mask};
+use pando_vfs::{
+    DirEntry, Error, Next, OpenFlags, Result, SetAttr, SetTime, Timestamp,
+    records::{Mask, XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES},
+};
 use zerocopy::IntoBytes;
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
         abi::{
             CreateIn, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
             Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SizeOut,
-            StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XGETDENTS, XGETDENTS_BYTES, XgetdentsHead, fattr, fopen,
+            StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
     },
@@ -259,18 +262,19 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.reply.put(&IoctlOut::default())?;
         let (server, caller) = (self.server, self.caller);
         self.reply.fill(out_size, |buffer| {
-            let (head, records) = buffer.split_at_mut(size_of::<XgetdentsHead>());
+            let (head, records) = buffer.split_at_mut(XGETDENTS_HEAD_BYTES);
             let packed = server.xgetdents(caller, handle, asked.cookie, mask, records);
             let packed = packed.map_err(|error| if error == Error::NotDirectory { Error::NotTty } else { error })?;
             let next = match packed.next {
                 Next::End => 0,
                 Next::More => 1,
-                Next::Needs(bytes) => bytes as u32,
+                // There is room for any name and target.
+                Next::Needs(_) => return Err(Error::Invalid),
             };
             let (bytes, entries) = (packed.bytes as u32, packed.entries as u32);
             let shown = XgetdentsHead { cookie: packed.cookie, mask: asked.mask, next, bytes, entries };
             head.copy_from_slice(shown.as_bytes());
-            Ok(size_of::<XgetdentsHead>() + packed.bytes)
+            Ok(XGETDENTS_HEAD_BYTES + packed.bytes)
         })
     }
 

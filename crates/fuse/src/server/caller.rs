@@ -66,22 +66,25 @@ impl Caller {
     }
 
     /// The credentials for reading what the kernel has not checked, with supplementary groups. Only
-    /// root is capable, if it has all of [`READ_ALL`] in the server's user namespace. If the thread
-    /// is not visible, it has neither groups nor capabilities.
-    pub(super) fn reader_credentials(self) -> Credentials {
-        let mut cred = self.credentials();
-        let status = self.status();
-        let has = |capability: &u32| status.as_ref().is_some_and(|status| status.capabilities >> capability & 1 == 1);
-        cred.capable &= READ_ALL.iter().all(has) && self.is_in_own_user_namespace();
+    /// root is capable, if it has all of [`READ_ALL`] in the server's user namespace. A user whose
+    /// thread is not visible has no groups. None for root if the server cannot see whether it is
+    /// capable.
+    pub(super) fn reader_credentials(self) -> Option<Credentials> {
+        let (mut cred, status) = (self.credentials(), self.status());
+        if cred.capable {
+            let status = status.as_ref()?;
+            let has = |capability: &u32| status.capabilities >> capability & 1 == 1;
+            cred.capable = READ_ALL.iter().all(has) && self.is_in_own_user_namespace()?;
+        }
         cred.groups = status.map(|status| status.groups.into()).unwrap_or_default();
-        cred
+        Some(cred)
     }
 
-    /// Whether the thread's capabilities are valid where the server's are.
-    fn is_in_own_user_namespace(self) -> bool {
+    /// Whether the thread's capabilities are valid where the server's are. None if the server may
+    /// not see that.
+    fn is_in_own_user_namespace(self) -> Option<bool> {
         let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
-        let own = namespace("self");
-        own.is_some() && own == namespace(&self.tid.to_string())
+        Some(namespace("self")? == namespace(&self.tid.to_string())?)
     }
 
     fn status(self) -> Option<Status> {

@@ -3,8 +3,8 @@
 //! Positions are the tree's cookies, which stay valid for ever. So no state is kept between calls.
 
 use pando_vfs::{
-    At, Context, DirEntry, Error, Packed, Result, Walk,
-    records::{Mask, update_records},
+    At, Context, DirEntry, Error, Next, Packed, Result, Walk,
+    records::{ERANGE, Mask, refuse_xattrs, update_records},
 };
 
 use super::{Caller, Server};
@@ -25,15 +25,24 @@ impl Server {
     }
 
     /// Returns the entries after `cookie` as records in `buffer` ([`pando_vfs::File::xgetdents`]).
-    /// They are not counted as look-ups. The kernel has only checked that the caller may list the
-    /// directory, so the rest is checked here.
+    /// An entry with more names of extended attributes than the buffer has room for says ERANGE
+    /// instead of them. The entries are not counted as look-ups. The kernel has only checked that
+    /// the caller may list the directory, so the rest is checked here.
     ///
     /// # Errors
-    /// EINVAL for unknown parts; see [`Server`].
+    /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable
+    /// (single calls are checked by the kernel); see [`Server`].
     pub fn xgetdents(&self, caller: Caller, handle: u64, cookie: u64, mask: Mask, buffer: &mut [u8]) -> Result<Packed> {
         self.guarded("xgetdents", || {
-            let context = Context::new(&self.vfs, caller.reader_credentials());
-            let packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+            let context = Context::new(&self.vfs, caller.reader_credentials().ok_or(Error::NotTty)?);
+            let mut packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+            if let Next::Needs(_) = packed.next {
+                let mask = mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES;
+                packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+                if let Some((bytes, cookie)) = refuse_xattrs(&mut buffer[..packed.bytes], ERANGE.into()) {
+                    (packed.bytes, packed.entries, packed.cookie, packed.next) = (bytes, 1, cookie, Next::More);
+                }
+            }
             update_records(&mut buffer[..packed.bytes], |ino, attr| {
                 *ino = self.nodes.number(*ino);
                 attr.into_iter().for_each(|attr| self.nodes.update(attr));

@@ -3,6 +3,7 @@
 //!
 //! All fields are plain integers in native byte order, without padding (which the derives check).
 
+use pando_vfs::records::XGETDENTS_HEAD_BYTES;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version, the same since 2006.
@@ -15,11 +16,6 @@ pub(crate) const OLDEST_MINOR_VERSION: u32 = 23;
 
 /// The smallest buffer for requests that the kernel accepts (`FUSE_MIN_READ_BUFFER`).
 pub(crate) const MIN_BUFFER_BYTES: usize = 8192;
-
-/// The size of `struct pandofs_xgetdents` (include/pandofs.h). The size of a command has 14 bits.
-pub(crate) const XGETDENTS_BYTES: usize = 16_376;
-/// `PANDOFS_XGETDENTS`: reads and writes that many bytes.
-pub(crate) const XGETDENTS: u32 = 3 << 30 | (XGETDENTS_BYTES as u32) << 16 | 0xb6 << 8 | 1;
 
 macro_rules! opcodes {
     ($($name:ident = $number:literal,)*) => {
@@ -494,7 +490,8 @@ const _: () = {
     assert!(size_of::<SetattrIn>() == 88 && size_of::<ReadWriteIn>() == 40 && size_of::<StatfsOut>() == 80);
     assert!(size_of::<CreateIn>() == 16 && size_of::<OpenOut>() == 16 && size_of::<MknodIn>() == 16);
     assert!(size_of::<ReleaseIn>() == 24 && size_of::<FallocateIn>() == 32 && size_of::<LseekIn>() == 24);
-    assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16 && size_of::<XgetdentsHead>() == 24);
+    assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16);
+    assert!(size_of::<XgetdentsHead>() == XGETDENTS_HEAD_BYTES);
     assert!(size_of::<ForgetOne>() == 16 && size_of::<Rename2In>() == 16 && size_of::<Dirent>() == 24);
 };
 

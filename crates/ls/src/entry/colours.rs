@@ -65,7 +65,7 @@ const INDICATORS: [(&[u8; 2], Option<&[u8]>); 24] = [
     (b"st", Some(b"37;44")),
     (b"ow", Some(b"34;42")),
     (b"tw", Some(b"30;42")),
-    (b"ca", Some(b"30;41")),
+    (b"ca", None),
     (b"mh", None),
     (b"cl", Some(b"\x1b[K")),
     (b"do", None),

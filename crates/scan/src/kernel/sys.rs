@@ -1,4 +1,5 @@
-//! System calls without a safe wrapper: getdents64 into plain bytes, listxattrat and getxattrat.
+//! System calls without a safe wrapper: getdents64 into plain bytes, listxattrat, getxattrat,
+//! listmount, and the ioctl of pandofs.
 
 use std::{
     ffi::CStr,
@@ -6,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+use pando_records::{XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
 use rustix::io::Errno;
 
 /// Linux 6.13 and later. The number is the same on every architecture but alpha.
@@ -78,4 +80,48 @@ pub fn has_xattrat() -> bool {
         // directory itself never does.
         !matches!(listxattrat(rustix::fs::CWD, c"/", false, &mut []), Err(Errno::NOSYS | Errno::PERM))
     })
+}
+
+/// Linux 6.8 and later. The number is the same on every architecture but alpha.
+const SYS_LISTMOUNT: libc::c_long = 458;
+
+/// `struct mnt_id_req` of the kernel, in its first version.
+#[repr(C)]
+struct MountRequest {
+    size: u32,
+    spare: u32,
+    mount: u64,
+    after: u64,
+}
+
+/// Whether anything is mounted below the root of this mount (`STATX_MNT_ID_UNIQUE`).
+pub fn has_mounts_below(mount: u64) -> Result<bool, Errno> {
+    let request = MountRequest { size: size_of::<MountRequest>() as u32, spare: 0, mount, after: 0 };
+    let mut found = 0_u64;
+    // SAFETY: the request has the size that it says, and the kernel writes at most one number. Both
+    // are borrowed during the call.
+    result(unsafe { libc::syscall(SYS_LISTMOUNT, &raw const request, &raw mut found, 1, 0) }).map(|mounts| mounts > 0)
+}
+
+/// The argument of the ioctl: `struct pandofs_xgetdents`.
+#[repr(C)]
+pub struct Xgetdents {
+    /// Where the call begins; after it, where the next one continues.
+    pub cookie: u64,
+    pub mask: u32,
+    /// 0 at the end, 1 if there is more.
+    pub next: u32,
+    pub bytes: u32,
+    pub entries: u32,
+    pub records: [u8; XGETDENTS_BYTES - XGETDENTS_HEAD_BYTES],
+}
+
+const _: () = assert!(size_of::<Xgetdents>() == XGETDENTS_BYTES);
+
+/// Reads many entries of a directory of pandofs. ENOTTY on other file systems.
+pub fn xgetdents(dir: BorrowedFd<'_>, call: &mut Xgetdents) -> Result<(), Errno> {
+    // SAFETY: the command has the size of the argument, and the kernel reads and writes no more.
+    // Any bytes make a valid argument. It is borrowed during the call.
+    let done = unsafe { libc::ioctl(dir.as_raw_fd(), XGETDENTS as libc::Ioctl, &raw mut *call) };
+    result(done.into()).map(drop)
 }

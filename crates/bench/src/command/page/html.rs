@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    plan::{MORE, PUBLISHED, PublishedResult, name, records_of},
+    plan::{LISTING, MORE, PUBLISHED, PublishedResult, name, records_of},
     plot::{self, Bar, Group, Line, Scale, escape, short},
     stored::StoredMatrix,
 };
@@ -28,6 +28,7 @@ pub(super) fn display_name(target: &str) -> String {
         "mem:before" => "pandofs, old locks".into(),
         "backed" => "pandofs, misses".into(),
         "backed:before" => "misses, old locks".into(),
+        "mount" => "pandofs, mounted".into(),
         _ => target.strip_prefix("dir=").map_or_else(|| target.to_owned(), |path| format!("kernel, {path}")),
     }
 }
@@ -41,7 +42,7 @@ pub(super) fn page(records: &[Record], bytes: &[Bytes], stored: Option<&StoredMa
     let mut page = Page { html: String::new(), plots: Vec::new() };
     page.head(records, command);
     page.results(records);
-    for result in PUBLISHED.iter().filter(|result| result.workload != "xattrs") {
+    for result in PUBLISHED.iter().filter(|result| result.workload != LISTING) {
         page.throughput(records, result.workload, result.what);
     }
     for (workload, what) in MORE {
@@ -71,23 +72,12 @@ fn inverse(ratio: Summary) -> Summary {
 
 impl MeasuredHere {
     fn new(records: &[Record], result: &PublishedResult) -> Self {
+        if result.workload == LISTING {
+            return Self::listing(&records_of(records, LISTING), result.target);
+        }
         let records = records_of(records, result.workload);
         let threads = records.iter().map(|record| record.threads).max().unwrap_or(1);
         let at_most = || records.iter().filter(|record| record.threads == threads);
-        if result.workload == "xattrs" {
-            // Two workloads on one target run one after the other, so there are no pairs of
-            // repeats. The note of the result says so.
-            let rate = |records: u32| {
-                let ending = format!("records={records}");
-                at_most().find(|record| record.workload.ends_with(&ending))?.ops_per_s
-            };
-            let ratio = rate(0).zip(rate(1)).map(|(one, all)| Summary {
-                min: all.min / one.max,
-                median: all.median / one.median,
-                max: all.max / one.min,
-            });
-            return Self { before_after: ratio, to_kernel: None, threads };
-        }
         let ratio = |wanted: &dyn Fn(&str) -> bool| {
             at_most().find(|record| wanted(&record.target))?.ratio_to_first.map(inverse)
         };
@@ -95,6 +85,29 @@ impl MeasuredHere {
             before_after: ratio(&|target| target.ends_with(":before")),
             to_kernel: ratio(&|target| target.starts_with("dir=")),
             threads,
+        }
+    }
+}
+
+impl MeasuredHere {
+    /// One call for each entry, and one for many: two workloads, which run one after the other. So
+    /// there are no pairs of repeats. The note of the result says so.
+    fn listing(records: &[&Record], ours: &str) -> Self {
+        let rate = |ending: &str, wanted: &dyn Fn(&str) -> bool| {
+            records.iter().find(|record| record.workload.ends_with(ending) && wanted(&record.target))?.ops_per_s
+        };
+        let ours = |target: &str| target == ours;
+        let over = |(one, all): (Summary, Summary)| Summary {
+            min: all.min / one.max,
+            median: all.median / one.median,
+            max: all.max / one.min,
+        };
+        let all = rate("records=1", &ours);
+        let kernel = rate("records=0", &|target| target.starts_with("dir="));
+        Self {
+            before_after: rate("records=0", &ours).zip(all).map(over),
+            to_kernel: kernel.zip(all).map(over),
+            threads: 1,
         }
     }
 }
@@ -189,11 +202,12 @@ impl Page {
                 if result.note.is_empty() { String::new() } else { format!("<br><small>{}</small>", result.note) };
             let _ = write!(
                 self.html,
-                "<tr><td>{}<br><small>{}; <code>{}</code></small>{note}</td><td>{}</td><td>{:.1}x</td><td>{}</td>\
+                "<tr><td>{}<br><small>{}; <code>{} {}</code></small>{note}</td><td>{}</td><td>{:.1}x</td><td>{}</td>\
                  <td>{}</td><td>{}</td></tr>",
                 result.what,
                 result.source,
                 result.workload,
+                result.target,
                 result.published,
                 result.published_ratio,
                 times_in_full(here.before_after),

@@ -19,3 +19,12 @@ fn thread_in_proc_must_have_the_ids_of_the_caller() {
     assert_eq!(Caller { gid: gid + 1, ..me }.status(), None);
     assert_eq!(Caller { tid: 0, ..me }.status(), None);
 }
+
+/// Only root is trusted with more than its permission bits, so its capabilities must be visible.
+#[test]
+fn reader_that_is_not_visible_has_no_privileges() {
+    let unseen = |uid| Caller { tid: 0, ..Caller::new(uid, uid) }.reader_credentials();
+    assert!(unseen(0).is_none());
+    let user = unseen(1000).expect("a user");
+    assert!(!user.capable && user.groups.is_empty());
+}
