@@ -7,6 +7,18 @@ use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, makedev, readlinkat
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
+/// The attributes of what a name in a directory leads to, as the host gives them, with the number
+/// of its mount. A symbolic link is not followed, and nothing is mounted by it.
+pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
+    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED | StatxFlags::MNT_ID)
+}
+
+/// The number of an open file's mount; none before Linux 5.8.
+pub(crate) fn mount_of(file: BorrowedFd<'_>) -> Option<u64> {
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    has(&found, StatxFlags::MNT_ID).then_some(found.stx_mnt_id)
+}
+
 /// The attributes of an open file, as the host gives them.
 pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Statx> {
     statx(file, c"", AtFlags::EMPTY_PATH, WANTED).map_err(from_errno)
@@ -42,7 +54,11 @@ pub(crate) fn born(stat: &Statx) -> i64 {
 }
 
 fn has_btime(stat: &Statx) -> bool {
-    StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME)
+    has(stat, StatxFlags::BTIME)
+}
+
+fn has(stat: &Statx, fields: StatxFlags) -> bool {
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(fields)
 }
 
 /// Beyond the years 1678 to 2262 the nearest time that the tree can express.

@@ -148,10 +148,10 @@ impl Tree {
             Err(error) => return Err(error),
         }
         let done = change();
-        let was_the_path = node.place().as_ref().is_some_and(|place| Arc::ptr_eq(&place.0, dir) && *place.1 == *name);
-        if done.is_err() || !was_the_path {
-            self.unpin_if_named(node);
+        if done.is_ok() {
+            node.place().take_if(|place| Arc::ptr_eq(&place.0, &dir.inode) && *place.1 == *name);
         }
+        self.unpin_if_found(node);
         done
     }
 

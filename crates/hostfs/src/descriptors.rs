@@ -26,7 +26,7 @@ pub(crate) enum Use {
 pub(crate) struct Descriptors(Box<[Mutex<Part>]>);
 
 /// The descriptors of some inodes, by their serial numbers
-/// ([`Node::serial`](crate::nodes::Node::serial)).
+/// ([`HostInode::serial`](crate::nodes::HostInode::serial)).
 type Part = LruCache<(u64, Use), Arc<OwnedFd>>;
 
 impl Descriptors {

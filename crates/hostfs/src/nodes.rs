@@ -7,11 +7,13 @@
 
 use std::{
     collections::HashMap,
+    ops::Deref,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use pando_sync::lock;
@@ -21,6 +23,9 @@ use crate::sys::Handle;
 
 /// The first number that no inode of the host has.
 const FIRST_OWN: u64 = 1 << 63;
+const DEPARTED_LEAST: usize = 64;
+/// Longer than a tick of any file system's clock. FAT counts in 2 seconds.
+pub(crate) const SETTLES: Duration = Duration::from_secs(3);
 /// Two inodes seldom share the lock of a part of the table.
 const PARTS: usize = 256;
 
@@ -41,25 +46,62 @@ pub(crate) enum Version {
 }
 
 /// The path to an inode: its directory, and the last name by which it was looked up there.
-pub(crate) type Place = (Arc<Node>, Box<[u8]>);
+pub(crate) type Place = (Arc<HostInode>, Box<[u8]>);
 
 /// An inode of the host that the tree uses.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// The number in the tree.
     pub number: u64,
+    pub inode: Arc<HostInode>,
+}
+
+impl Deref for Node {
+    type Target = HostInode;
+    fn deref(&self) -> &HostInode {
+        &self.inode
+    }
+}
+
+/// What is known of an inode of the host. Places share it, so that a directory's own place is
+/// found by all that are below.
+#[derive(Debug)]
+pub(crate) struct HostInode {
     /// A number that no other inode gets, also later. A thread may still work with an inode that
-    /// was removed here, and its number may be that of another by then.
+    /// the tree has forgotten, and its number may be that of another by then.
     pub serial: u64,
     pub identity: Identity,
     pub kind: FileKind,
-    /// None for the root, and if inodes are opened by their handles.
+    /// The time of the creation in nanoseconds; 0 if the file system has none.
+    born: i64,
+    /// When it was found first.
+    found: Instant,
+    /// Whether it was found again by its handle at least [`SETTLES`] later. A single independent
+    /// value.
+    is_settled: AtomicBool,
+    /// None for the root, if the name there was removed, and if inodes are opened by their handles.
     place: Mutex<Option<Place>>,
     /// Open while the inode may have no name.
     pinned: Mutex<Option<Arc<OwnedFd>>>,
 }
 
-impl Node {
+impl HostInode {
+    /// Whether a name leads to this inode and to no other, if the inode there has this number and
+    /// time of creation. An inode that is created after this one was removed may have the same
+    /// number, and the same time of creation if both were created within one tick of the file
+    /// system's clock. The second was created after this one was found again, which is long after
+    /// its creation. So the two times differ.
+    pub(crate) fn is_born(&self, born: i64) -> bool {
+        born != 0 && born == self.born && self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// It was found by its handle.
+    fn found_again(&self) {
+        if !self.is_settled.load(Ordering::Relaxed) && self.found.elapsed() >= SETTLES {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn place(&self) -> MutexGuard<'_, Option<Place>> {
         lock(&self.place)
     }
@@ -69,7 +111,8 @@ impl Node {
     }
 }
 
-/// All inodes that the tree uses. The locks of parts come before that of the renumbered.
+/// All inodes that the tree uses. The locks of parts come before that of the renumbered. The lock
+/// of the departed comes last.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// The inodes with the number that they have on the host.
@@ -79,6 +122,31 @@ pub(crate) struct Nodes {
     renumbered_len: AtomicUsize,
     /// Atomic: a single independent value.
     next_serial: AtomicU64,
+    departed: Mutex<Departed>,
+}
+
+/// Directories that the tree has forgotten. Places of other inodes may still name them. If such a
+/// directory comes back, it is the same inode again: its place changes when it is renamed, and the
+/// path to those inodes must change with it.
+#[derive(Debug, Default)]
+struct Departed {
+    inodes: HashMap<Identity, Weak<HostInode>>,
+    /// With so many, those that no place names are removed.
+    most: usize,
+}
+
+impl Departed {
+    fn add(&mut self, inode: &Arc<HostInode>) {
+        if self.inodes.len() >= self.most {
+            self.inodes.retain(|_, inode| inode.strong_count() > 0);
+            self.most = (2 * self.inodes.len()).max(DEPARTED_LEAST);
+        }
+        self.inodes.insert(inode.identity.clone(), Arc::downgrade(inode));
+    }
+
+    fn take(&mut self, identity: &Identity) -> Option<Arc<HostInode>> {
+        self.inodes.remove(identity)?.upgrade()
+    }
 }
 
 /// Inodes by number.
@@ -100,6 +168,7 @@ impl Nodes {
             renumbered: Mutex::default(),
             renumbered_len: AtomicUsize::new(0),
             next_serial: AtomicU64::new(0),
+            departed: Mutex::default(),
         }
     }
 
@@ -121,23 +190,30 @@ impl Nodes {
     }
 
     /// The inode with this identity. If it is new, it gets a number.
-    pub(crate) fn intern(&self, identity: Identity, kind: FileKind) -> Arc<Node> {
+    pub(crate) fn intern(&self, identity: Identity, kind: FileKind, born: i64) -> Arc<Node> {
         // Held until the number is chosen, so that an inode does not get two.
         let mut part = self.part(identity.ino);
         let host = part.get(&identity.ino);
         if let Some(node) = host.filter(|node| node.identity == identity) {
+            node.found_again();
             return node.clone();
         }
         let is_free = host.is_none() && identity.ino < FIRST_OWN;
         let make = |number, identity| {
-            Arc::new(Node {
-                number,
-                serial: self.next_serial.fetch_add(1, Ordering::Relaxed),
-                identity,
-                kind,
-                place: Mutex::default(),
-                pinned: Mutex::default(),
-            })
+            let known = lock(&self.departed).take(&identity);
+            let inode = known.unwrap_or_else(|| {
+                Arc::new(HostInode {
+                    serial: self.next_serial.fetch_add(1, Ordering::Relaxed),
+                    identity,
+                    kind,
+                    born,
+                    found: Instant::now(),
+                    is_settled: AtomicBool::new(false),
+                    place: Mutex::default(),
+                    pinned: Mutex::default(),
+                })
+            });
+            Arc::new(Node { number, inode })
         };
         if is_free && self.renumbered_len.load(Ordering::Relaxed) == 0 {
             return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
@@ -172,6 +248,9 @@ impl Nodes {
                 self.renumbered_len.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        if node.kind == FileKind::Directory && node.place().is_some() {
+            lock(&self.departed).add(&node.inode);
+        }
         Some(node)
     }
 
@@ -184,6 +263,8 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn identity(dev: u64, ino: u64, born: i64) -> Identity {
@@ -191,7 +272,19 @@ mod tests {
     }
 
     fn number(nodes: &Nodes, identity: Identity) -> u64 {
-        nodes.intern(identity, FileKind::File).number
+        nodes.intern(identity, FileKind::File, 1).number
+    }
+
+    #[test]
+    fn a_time_of_creation_identifies_an_inode_that_is_known_for_long() {
+        let nodes = Nodes::new();
+        let node = nodes.intern(identity(1, 7, 0), FileKind::File, 5);
+        nodes.intern(identity(1, 7, 0), FileKind::File, 5);
+        assert!(!node.is_born(5), "another may be created in this tick");
+        thread::sleep(SETTLES);
+        assert!(!node.is_born(5), "it may have been removed since");
+        nodes.intern(identity(1, 7, 0), FileKind::File, 5);
+        assert!(node.is_born(5) && !node.is_born(6) && !node.is_born(0));
     }
 
     #[test]
