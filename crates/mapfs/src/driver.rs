@@ -190,6 +190,7 @@ impl Backing for MapFs {
                 names.map(entry).collect::<Result<_>>()?
             };
             for (cookie, name, attr) in &batch {
+                self.shared.injector.entry_scanned();
                 let record = Record::new(name, attr.ino, attr.kind, *cookie);
                 if !each(if wanted.contains(RecordMask::ATTR) && self.scans_add_attributes {
                     record.attr(attr)

@@ -46,6 +46,12 @@ impl MapHandle {
         self.0.injector.calls(call)
     }
 
+    /// The number of entries that scans have returned so far.
+    #[must_use]
+    pub fn scanned(&self) -> u64 {
+        self.0.injector.scanned()
+    }
+
     /// The number of calls that an injected fault has failed.
     #[must_use]
     pub fn calls_failed(&self) -> u64 {

@@ -256,6 +256,8 @@ pub(crate) struct Injector {
     delays: Mutex<Vec<Delay>>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; Call::ALL.len()],
+    /// The entries that scans have returned.
+    scanned: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -266,6 +268,7 @@ impl Injector {
             delays: Mutex::new(delays),
             faults: Mutex::new(faults),
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
+            scanned: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
     }
@@ -310,6 +313,14 @@ impl Injector {
         }
         self.failed.fetch_add(1, Ordering::Relaxed);
         Some(failure)
+    }
+
+    pub(crate) fn entry_scanned(&self) {
+        self.scanned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn scanned(&self) -> u64 {
+        self.scanned.load(Ordering::Relaxed)
     }
 
     pub(crate) fn calls(&self, call: Call) -> u64 {

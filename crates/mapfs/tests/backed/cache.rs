@@ -379,3 +379,40 @@ fn listing_takes_no_further_call_if_the_scan_adds_the_attributes() {
         assert_eq!(more, [calls[0], calls[1] + asked], "{scans_add_attributes}");
     }
 }
+
+/// A reader with little room asks often. Each time the tree asks the store for what the reader will
+/// take, and little more.
+///
+/// Seen to fail: as much is asked for as for a reader that takes everything.
+#[test]
+fn listing_in_small_parts_asks_the_store_for_each_entry_about_once() {
+    const FILES: usize = 1000;
+    let (vfs, root, store) = mounted(MapOptions::default());
+    for n in 0..FILES {
+        store.create(MapHandle::ROOT, n.to_string(), FileKind::File, 0o600).expect("made");
+    }
+    let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    for (room, fetched_at_most) in [(20, 1500), (45, 1500), (300, 1500), (1, 2400), (60, 1500)] {
+        let mut names = Vec::new();
+        let before = store.scanned();
+        loop {
+            let (from, mut cookie) = (names.len(), names.last().map_or(0, |(cookie, _)| *cookie));
+            dir.readdir_plus(&root, cookie, |entry, _| {
+                let has_room = names.len() < from + room;
+                if has_room {
+                    cookie = entry.cookie;
+                    names.push((cookie, entry.name.to_vec()));
+                }
+                has_room
+            })
+            .expect("lists");
+            if names.len() < from + room {
+                break;
+            }
+        }
+        let all: std::collections::BTreeSet<_> = names.iter().map(|(_, name)| name).collect();
+        assert_eq!((names.len(), all.len()), (FILES + 2, FILES + 2), "{room}");
+        let fetched = store.scanned() - before;
+        assert!(fetched <= fetched_at_most, "{fetched} for {room} at a time");
+    }
+}

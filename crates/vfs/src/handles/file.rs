@@ -1,6 +1,6 @@
 //! The open file description: the dentry, the flags and the position.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 use pando_sync::{Position, pin};
 
@@ -26,6 +26,9 @@ pub struct File {
     pub(crate) writer: Option<Writer>,
     /// Reads do not update atime, whatever the flags say. Immutable.
     read_only: bool,
+    /// How many entries the reader of a listing took at its last call, before it had no more room;
+    /// 0 if it always had. Atomic: a single independent value.
+    pub(crate) taken: AtomicU16,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use
     /// it.
     pub(crate) position: Position,
@@ -80,7 +83,15 @@ impl File {
         let kind = held.dentry().kind();
         let writer = flags.writes().then(|| context.writer(held.dentry().0.inode()));
         let flags = AtomicU32::new((flags & keep).bits());
-        Self { held, flags, kind, writer, read_only: context.read_only, position: Position::new(0) }
+        Self {
+            held,
+            flags,
+            kind,
+            writer,
+            read_only: context.read_only,
+            taken: AtomicU16::new(0),
+            position: Position::new(0),
+        }
     }
 
     pub(crate) fn inode(&self) -> &Inode {

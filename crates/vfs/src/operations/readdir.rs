@@ -11,6 +11,8 @@
 //!    consumed: the cookie of the entry before leads back to it.
 //! 4. *The entry of a cookie may be gone.* A position needs no entry: the scan continues after it.
 
+use std::sync::atomic::Ordering;
+
 use pando_sync::{Guard, LifeState, pin};
 
 use crate::{
@@ -24,6 +26,9 @@ use crate::{
     trace::TraceOp,
     types::{Access, OpenFlags},
 };
+
+/// The fewest entries to gather for a caller that has room left.
+const FEW: usize = 8;
 
 /// The callback of a scan. It gets each entry, and its attributes and a reference if they were
 /// requested. False stops the scan.
@@ -62,20 +67,38 @@ impl File {
     fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {
         self.expect_listable(cookie)?;
         let mut batch = Batch::default();
+        // Entries that the caller has no room for are gathered again at its next call. It probably
+        // takes as many as last time, and refuses one.
+        let last = usize::from(self.taken.load(Ordering::Relaxed));
+        let limit_after = |taken: usize, limit: usize| match last {
+            0 => BATCH,
+            _ if taken <= last => BATCH.min(last + 1 - taken),
+            // It takes more: a few, or all.
+            _ if taken == last + 1 => FEW.max(last / 8),
+            _ => BATCH.min(2 * limit),
+        };
+        let (mut taken, mut limit) = (0, limit_after(0, 0));
         loop {
             batch.names.clear();
             batch.entries.clear();
-            self.gather(cookie, plus, &mut batch)?;
-            for (name, entry) in batch.iter() {
+            self.gather(cookie, plus, limit, &mut batch)?;
+            let refused = batch.iter().position(|(name, entry)| {
                 let shown = DirEntry { name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie };
-                if !each(shown, entry.plus.as_ref().map(|(stat, dentry)| (stat, dentry))) {
-                    return Ok(());
+                !each(shown, entry.plus.as_ref().map(|(stat, dentry)| (stat, dentry)))
+            });
+            if let Some(index) = refused {
+                taken += index;
+                if taken != last {
+                    self.taken.store(u16::try_from(taken).unwrap_or(0), Ordering::Relaxed);
                 }
-                cookie = entry.cookie;
-            }
-            if batch.entries.len() < BATCH {
                 return Ok(());
             }
+            match batch.entries.last() {
+                Some(entry) if batch.entries.len() >= limit => cookie = entry.cookie,
+                _ => return Ok(()),
+            }
+            taken += batch.entries.len();
+            limit = limit_after(taken, limit);
         }
     }
 
@@ -102,8 +125,8 @@ impl File {
         Ok((inode, directory))
     }
 
-    /// Gathers the next entries after a cookie, under one guard.
-    fn gather(&self, cookie: u64, plus: Option<&Context>, batch: &mut Batch) -> Result<()> {
+    /// Gathers the next entries after a cookie, up to a limit, under one guard.
+    fn gather(&self, cookie: u64, plus: Option<&Context>, limit: usize, batch: &mut Batch) -> Result<()> {
         let guard = pin();
         let this = self.dentry().0.as_shared();
         let (inode, directory) = self.listed(cookie, &guard)?;
@@ -116,10 +139,10 @@ impl File {
         }
         if directory.backed.is_some() {
             drop(guard);
-            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, BATCH, batch);
+            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, limit, batch);
         }
         for dirent in directory.dirents_after(cookie.max(AFTER_DOTDOT), &guard) {
-            if batch.entries.len() >= BATCH {
+            if batch.entries.len() >= limit {
                 break;
             }
             let dirent = dirent.to_ref();
