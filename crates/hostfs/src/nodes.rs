@@ -23,6 +23,7 @@ use crate::sys::Handle;
 
 /// The first number that no inode of the host has.
 const FIRST_OWN: u64 = 1 << 63;
+/// With fewer forgotten directories, it does not pay to look for those that nothing refers to.
 const DEPARTED_LEAST: usize = 64;
 /// Longer than a tick of any file system's clock. FAT counts in 2 seconds.
 pub(crate) const SETTLES: Duration = Duration::from_secs(3);
@@ -63,8 +64,8 @@ impl Deref for Node {
     }
 }
 
-/// What is known of an inode of the host. Places share it, so that a directory's own place is
-/// found by all that are below.
+/// An inode of the host. It lives as long as a [`Node`], or the place of an inode below, refers to
+/// it. So the rename of a directory changes the paths of all inodes below it.
 #[derive(Debug)]
 pub(crate) struct HostInode {
     /// A number that no other inode gets, also later. A thread may still work with an inode that
@@ -86,13 +87,17 @@ pub(crate) struct HostInode {
 }
 
 impl HostInode {
-    /// Whether a name leads to this inode and to no other, if the inode there has this number and
-    /// time of creation. An inode that is created after this one was removed may have the same
-    /// number, and the same time of creation if both were created within one tick of the file
-    /// system's clock. The second was created after this one was found again, which is long after
-    /// its creation. So the two times differ.
+    /// Whether its number and its time of creation identify it. An inode that is created after this
+    /// one was removed may have the same number. It would have the same time of creation, too, if
+    /// both were created within one tick of the file system's clock. But this one was found again
+    /// long after its creation, so the other was created later than that.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.born != 0 && self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is the inode that was created at this time and has its number.
     pub(crate) fn is_born(&self, born: i64) -> bool {
-        born != 0 && born == self.born && self.is_settled.load(Ordering::Relaxed)
+        born == self.born && self.is_settled()
     }
 
     /// It was found by its handle.
@@ -125,13 +130,13 @@ pub(crate) struct Nodes {
     departed: Mutex<Departed>,
 }
 
-/// Directories that the tree has forgotten. Places of other inodes may still name them. If such a
-/// directory comes back, it is the same inode again: its place changes when it is renamed, and the
-/// path to those inodes must change with it.
+/// Directories that the tree has forgotten. The places of inodes below may still refer to them. If
+/// the tree finds such a directory again, it must be the same object: a rename changes the place in
+/// it, and so the paths of the inodes below.
 #[derive(Debug, Default)]
 struct Departed {
     inodes: HashMap<Identity, Weak<HostInode>>,
-    /// With so many, those that no place names are removed.
+    /// When there are so many, those that nothing refers to are removed.
     most: usize,
 }
 

@@ -46,7 +46,7 @@ impl Tree {
             }
             let known = FileKind::from_mode(entry.file_type().as_raw_mode());
             if wanted.contains(RecordMask::ATTR) || known.is_none() {
-                match self.lookup(dir, name) {
+                match self.lookup_listed(dir, name, Some(entry.ino())) {
                     Ok(Some(found)) => {
                         let record = Record::new(name, found.attr.ino, found.attr.kind, cookie).attr(&found.attr);
                         if !each(record) {

@@ -189,17 +189,25 @@ impl Tree {
     /// # Errors
     /// EXDEV if something is mounted there, and those of the host.
     pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+        self.lookup_listed(dir, name, None)
+    }
+
+    /// As [`Tree::lookup`], for a name that was listed with this inode number. It saves the call
+    /// that would identify a known inode, if this one is not known.
+    pub(crate) fn lookup_listed(&self, dir: &Arc<Node>, name: &[u8], listed: Option<u64>) -> Result<Option<Found>> {
         let dir_fd = self.path_fd(dir)?;
+        let may_be_known = listed.is_none_or(|ino| self.nodes.get(ino).is_some_and(|node| node.is_settled()));
+        let known = if may_be_known { self.known(dir_fd.as_fd(), name) } else { Ok(None) };
         let open = || self.found(open_beneath(dir_fd.as_fd(), name)?, dir, name);
-        match self.known(dir_fd.as_fd(), name).and_then(|known| known.map_or_else(open, Ok)) {
+        match known.and_then(|known| known.map_or_else(open, Ok)) {
             Ok(found) => Ok(Some(found)),
             Err(Error::NoEntry) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// What a name leads to, if that is an inode which statx(2) alone identifies. It then costs one
-    /// call instead of four, and no descriptor. None if only its handle tells.
+    /// Looks up a name by statx(2) alone: one call instead of four, and no descriptor. None if that
+    /// does not identify the inode, and its handle must.
     ///
     /// # Errors
     /// ENOENT if there is no such name.
@@ -212,18 +220,17 @@ impl Tree {
             Err(_) => return Ok(None),
             Ok(found) => found,
         };
-        // Nothing else may be mounted there.
-        let is_here = Some(found.stx_mnt_id) == self.mount;
         let kind = kind_of(&found)?;
-        let Some(node) = self.nodes.get(found.stx_ino).filter(|node| is_here && node.kind == kind) else {
-            return Ok(None);
-        };
-        let identity = &node.identity;
-        // The target of a symbolic link is read from its descriptor.
-        let is_it = (identity.dev, identity.ino) == (device(&found), found.stx_ino) && node.is_born(born(&found));
-        if !is_it || kind == FileKind::Symlink {
+        // Something else may be mounted there, and the target of a symbolic link is read from its
+        // descriptor.
+        if Some(found.stx_mnt_id) != self.mount || kind == FileKind::Symlink {
             return Ok(None);
         }
+        let is_it = |node: &Arc<Node>| {
+            let Identity { dev, ino, .. } = node.identity;
+            (dev, ino, node.kind) == (device(&found), found.stx_ino, kind) && node.is_born(born(&found))
+        };
+        let Some(node) = self.nodes.get(found.stx_ino).filter(is_it) else { return Ok(None) };
         let attr = attr_of(&found, node.number, dir)?;
         Ok(Some(Found { node, attr }))
     }

@@ -82,7 +82,7 @@ pub(super) struct Records {
     calls: u64,
 }
 
-/// What became of a record.
+/// Whether a record has answered for its entry.
 enum Put {
     Done,
     /// Only calls for this entry answer what is asked for.

@@ -87,9 +87,7 @@ impl MeasuredHere {
             threads,
         }
     }
-}
 
-impl MeasuredHere {
     /// One call for each entry, and one for many: two workloads, which run one after the other. So
     /// there are no pairs of repeats. The note of the result says so.
     fn listing(records: &[&Record], ours: &str) -> Self {

@@ -173,7 +173,7 @@ pub(super) fn jobs(speed: &Speed, kernel: &TargetSpec, seed: u64) -> Vec<Job> {
         match result.workload {
             "statwalk" => jobs.push(job(walk, vec![target("backed"), target("backed:before")], &speed.threads)),
             LISTING => {
-                let kernel = if result.target == "mem" { Some(kernel.clone()) } else { None };
+                let kernel = (result.target == "mem").then(|| kernel.clone());
                 let targets = || [target(result.target)].into_iter().chain(kernel.clone()).collect();
                 jobs.extend([0, 1].map(|records| job(&list(records), targets(), &[1])));
             }
