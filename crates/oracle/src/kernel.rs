@@ -115,9 +115,11 @@ impl Kernel {
             | Op::Ftruncate { slot, .. }
             | Op::Fallocate { slot, .. } => self.is_not_opener(*slot),
             Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
-            Op::Lseek { slot, .. } => self.slots[*slot]
-                .as_ref()
-                .is_some_and(|fd| fs::fstat(fd).is_ok_and(|stat| stat.st_mode & S_IFMT == S_IFDIR)),
+            Op::Lseek { slot, whence, .. } => self.slots[*slot].as_ref().is_some_and(|fd| {
+                fs::fstat(fd).is_ok_and(|stat| {
+                    stat.st_mode & S_IFMT == S_IFDIR || *whence == Whence::Hole && stat.st_size > LAST_SEEK
+                })
+            }),
             _ => false,
         }
     }
