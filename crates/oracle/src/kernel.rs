@@ -27,6 +27,8 @@ pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The caller that opened each handle, and the file's group at that time.
     openers: [(Caller, u32); SLOTS + 1],
+    /// The inode of the directory in which the open file was made without a name.
+    anonymous_in: [Option<u64>; SLOTS + 1],
     /// `/proc/self/fd`, opened while it was reachable.
     handles: OwnedFd,
     caller: Caller,
@@ -72,6 +74,7 @@ impl Kernel {
         Ok(Self {
             slots: Default::default(),
             openers: [(Caller::Root, 0); SLOTS + 1],
+            anonymous_in: [None; SLOTS + 1],
             handles,
             caller: Caller::Root,
             style: *style,
@@ -93,12 +96,18 @@ impl Kernel {
     ///   by position, which tmpfs does not find again
     /// - a seek in a directory, where positions have no common meaning
     /// - an anonymous file, in a backed tree
+    /// - the removal of a directory in which an open anonymous file was made: on tmpfs the file
+    ///   keeps the directory's inode, and in pandofs it has no place in the tree
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
             Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
+            Op::Rmdir { place } | Op::Rename { new: place, .. } => self.stat_place(place, false).is_ok_and(|stat| {
+                let is_open = |slot: usize| self.slots[slot].is_some() && self.anonymous_in[slot] == Some(stat.st_ino);
+                stat.st_mode & S_IFMT == S_IFDIR && (0..=SLOTS).any(is_open)
+            }),
             Op::Link { old, follow, .. } => match self.caller {
                 Caller::Root => false,
                 Caller::User(user) => {
@@ -198,6 +207,10 @@ impl Kernel {
                 let flags = OFlags::from_bits_retain(flags.0) | OFlags::CLOEXEC;
                 let opened = fs::openat(at, &*place.path, flags, KernelMode::from_raw_mode(mode.0))?;
                 self.openers[slot] = (self.caller, fs::fstat(&opened)?.st_gid);
+                self.anonymous_in[slot] = match flags.contains(OFlags::TMPFILE) {
+                    true => Some(self.stat_place(place, true)?.st_ino),
+                    false => None,
+                };
                 self.slots[slot] = Some(opened);
                 Answer::Done
             }
