@@ -1,7 +1,7 @@
 //! The findings about one file system: whether calls wait there, whether the kernel keeps the
 //! answers, and how many calls at once are best.
 
-use pando_scan::concurrency::{ByThroughput, HELPER_FIRST, Queue};
+use pando_concurrency::{ByThroughput, HELPER_FIRST, Queue};
 
 use crate::{
     ask::{Asked, Votes},

@@ -34,7 +34,7 @@
 //! # What it costs others
 //!
 //! Calls in flight are limited for each file system. The limit is found by
-//! [`pando_scan::concurrency`], and halved by errors that mean trouble in the file system. A
+//! [`pando_concurrency`], and halved by errors that mean trouble in the file system. A
 //! directory is open in the helper until all its names were asked for, 256 directories at most. A
 //! file system that the program unmounts meanwhile is busy, as with any second reader. When the
 //! program has ended, nothing more is begun, but a process ends only when its last call is

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use pando_scan::concurrency::Calls;
+use pando_concurrency::Calls;
 
 use crate::{
     ask::{Asked, Identity, Manner, Pick, is_trouble},

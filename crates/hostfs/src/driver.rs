@@ -111,6 +111,19 @@ impl Backing for HostFs {
         Ok(())
     }
 
+    fn revalidate(
+        &self,
+        dir: u64,
+        names: &[(&[u8], u64)],
+        each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>),
+    ) -> Result<()> {
+        let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
+        for (place, (name, ino)) in names.iter().enumerate() {
+            each(place, self.tree.revalidate(&dir, name, *ino).map(|found| found.map(|found| found.attr)));
+        }
+        Ok(())
+    }
+
     fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
         for (place, ino) in inos.iter().enumerate() {
             each(place, self.tree.node(*ino).and_then(|node| self.tree.getattr(&node)));
@@ -139,9 +152,9 @@ impl Backing for HostFs {
         }
     }
 
-    fn scan(&self, dir: u64, cookie: u64, wanted: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
+    fn scan(&self, dir: u64, cookie: u64, _: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
         let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
-        self.tree.scan(&dir, cookie, wanted, each)
+        self.tree.scan(&dir, cookie, each)
     }
 
     fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::{mem::MaybeUninit, os::fd::AsFd, sync::Arc};
 
-use pando_vfs::{Error, FileKind, Record, RecordMask, Result};
+use pando_vfs::{FileKind, Record, Result};
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 
 use crate::{attr::from_errno, nodes::Node, tree::Tree};
@@ -11,20 +11,12 @@ use crate::{attr::from_errno, nodes::Node, tree::Tree};
 const BUFFER_BYTES: usize = 32 << 10;
 /// Cookies below this are those of `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
-/// The number of an inode that could not be looked up. No inode has it.
-const NO_NUMBER: u64 = u64::MAX;
 /// The positions of the host go up to this.
 const LAST_POSITION: u64 = i64::MAX as u64;
 
 impl Tree {
     /// Calls `each` for the entries after a cookie, until it returns false.
-    pub(crate) fn scan(
-        &self,
-        dir: &Arc<Node>,
-        cookie: u64,
-        wanted: RecordMask,
-        each: &mut dyn FnMut(Record<'_>) -> bool,
-    ) -> Result<()> {
+    pub(crate) fn scan(&self, dir: &Arc<Node>, cookie: u64, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
         let dir_fd = self.path_fd(dir)?;
         // Each scan has a position of its own.
         let file = self.reopen(dir_fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -44,26 +36,17 @@ impl Tree {
             if name == b"." || name == b".." {
                 continue;
             }
-            let known = FileKind::from_mode(entry.file_type().as_raw_mode());
-            if wanted.contains(RecordMask::ATTR) || known.is_none() {
-                match self.lookup_listed(dir, name, Some(entry.ino())) {
-                    Ok(Some(found)) => {
-                        let record = Record::new(name, found.attr.ino, found.attr.kind, cookie).attr(&found.attr);
-                        if !each(record) {
-                            return Ok(());
-                        }
-                        continue;
-                    }
+            let more = match FileKind::from_mode(entry.file_type().as_raw_mode()) {
+                // An inode that has a number of our own is shown with that of the host.
+                Some(kind) => each(Record::new(name, entry.ino(), kind, cookie)),
+                // The file system does not tell kinds.
+                None => match self.lookup(dir, name)? {
+                    Some(found) => each(Record::new(name, found.attr.ino, found.attr.kind, cookie).attr(&found.attr)),
                     // Removed since.
-                    Ok(None) => continue,
-                    Err(_) => {}
-                }
-            }
-            let Some(kind) = known else { return Err(Error::Io) };
-            // Without attributes, an inode that has a number of our own is shown with that of the
-            // host. A reader that wants attributes would ask for those of that number.
-            let ino = if wanted.contains(RecordMask::ATTR) { NO_NUMBER } else { entry.ino() };
-            if !each(Record::new(name, ino, kind, cookie)) {
+                    None => continue,
+                },
+            };
+            if !more {
                 return Ok(());
             }
         }

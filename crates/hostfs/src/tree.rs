@@ -189,21 +189,24 @@ impl Tree {
     /// # Errors
     /// EXDEV if something is mounted there, and those of the host.
     pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
-        self.lookup_listed(dir, name, None)
+        let dir_fd = self.path_fd(dir)?;
+        match open_beneath(dir_fd.as_fd(), name).and_then(|file| self.found(file, dir, name)) {
+            Err(Error::NoEntry) => Ok(None),
+            found => found.map(Some),
+        }
     }
 
-    /// As [`Tree::lookup`], for a name that was listed with this inode number. It saves the call
-    /// that would identify a known inode, if this one is not known.
-    pub(crate) fn lookup_listed(&self, dir: &Arc<Node>, name: &[u8], listed: Option<u64>) -> Result<Option<Found>> {
-        let dir_fd = self.path_fd(dir)?;
-        let may_be_known = listed.is_none_or(|ino| self.nodes.get(ino).is_some_and(|node| node.is_settled()));
-        let known = if may_be_known { self.known(dir_fd.as_fd(), name) } else { Ok(None) };
-        let open = || self.found(open_beneath(dir_fd.as_fd(), name)?, dir, name);
-        match known.and_then(|known| known.map_or_else(open, Ok)) {
-            Ok(found) => Ok(Some(found)),
-            Err(Error::NoEntry) => Ok(None),
-            Err(error) => Err(error),
+    /// As [`Tree::lookup`], for a name that led to this inode before.
+    pub(crate) fn revalidate(&self, dir: &Arc<Node>, name: &[u8], ino: u64) -> Result<Option<Found>> {
+        if self.nodes.get(ino).is_some_and(|node| node.is_settled()) {
+            let dir_fd = self.path_fd(dir)?;
+            match self.known(dir_fd.as_fd(), name) {
+                Err(Error::NoEntry) => return Ok(None),
+                Ok(None) => {}
+                known => return known,
+            }
         }
+        self.lookup(dir, name)
     }
 
     /// Looks up a name by statx(2) alone: one call instead of four, and no descriptor. None if that

@@ -52,6 +52,12 @@ impl MapHandle {
         self.0.injector.scanned()
     }
 
+    /// The number of calls that wait at the moment, because they are delayed or parked.
+    #[must_use]
+    pub fn calls_waiting(&self) -> u64 {
+        self.0.injector.waiting()
+    }
+
     /// The number of calls that an injected fault has failed.
     #[must_use]
     pub fn calls_failed(&self) -> u64 {

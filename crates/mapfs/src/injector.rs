@@ -256,6 +256,8 @@ pub(crate) struct Injector {
     delays: Mutex<Vec<Delay>>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; Call::ALL.len()],
+    /// The calls that are parked before they begin, or delayed, at the moment.
+    waiting: AtomicU64,
     /// The entries that scans have returned.
     scanned: AtomicU64,
     failed: AtomicU64,
@@ -268,6 +270,7 @@ impl Injector {
             delays: Mutex::new(delays),
             faults: Mutex::new(faults),
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
+            waiting: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
@@ -283,6 +286,7 @@ impl Injector {
     pub(crate) fn enter_change(&self, call: Call) -> Result<Option<Message>> {
         // Relaxed: statistics.
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         self.pass(Stage::Before(call));
         let wait = lock(&self.delays).iter().rev().find(|d| d.call.is_none_or(|c| c == call)).map(|d| d.wait);
         match wait {
@@ -295,6 +299,7 @@ impl Injector {
             Some(Wait::Sleep(time)) => std::thread::sleep(time),
             None => {}
         }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         match self.failure(call) {
             None => Ok(None),
             Some(Failure::Lost(message)) => Ok(Some(message)),
@@ -325,6 +330,10 @@ impl Injector {
 
     pub(crate) fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     pub(crate) fn failed(&self) -> u64 {

@@ -35,7 +35,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-pub mod concurrency;
 mod directory;
 mod entry;
 mod error;

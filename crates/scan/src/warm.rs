@@ -5,7 +5,7 @@
 //! links. The queue, a window and the number of workers are bounded. Read-ahead can be cancelled at
 //! any entry, reports its progress, and ends with an outcome. It changes nothing.
 //!
-//! The number of workers is found by [`crate::concurrency`]. The first worker starts alone, and one
+//! The number of workers is found by [`pando_concurrency`]. The first worker starts alone, and one
 //! is enough while the caches answer.
 
 mod ask;
@@ -35,9 +35,10 @@ use rustix::{
     io::Errno,
 };
 
+use pando_concurrency::Calls;
+
 use crate::{
     Descent, Event, Mask, Options, Walk, WalkOptions, Workers,
-    concurrency::Calls,
     kernel::calls::{UNFOLLOWED, retry},
 };
 

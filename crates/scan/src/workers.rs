@@ -1,17 +1,21 @@
-//! The threads of a scan or a walk: the pool, jobs for it, and the order in which a job asks.
+//! The threads of a scan or a walk: the pool, how many of them work, jobs for them, and the order
+//! in which a job asks.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
 use pando_records::PAGE_BYTES;
 
-use crate::{Options, concurrency::ByWaits, entry::Asked};
+use crate::{Options, entry::Asked};
 
 pub mod job;
 pub mod order;
 pub mod threads;
+pub mod tuning;
+pub mod waits;
 
 use order::OrderTrial;
 use threads::Threads;
+use waits::ByWaits;
 
 /// Pages that answers need at least to make progress: a part, a list, and a page of values.
 pub(crate) const RESERVE: usize = 4;

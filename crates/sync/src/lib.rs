@@ -24,6 +24,7 @@
 //!     for them.
 //!   * `departures`: [`Departures`]: which keys have left a cache since a moment.
 //!   * `single_flight`: [`SingleFlight`]: concurrent requests for one key are made once.
+//!   * `wait_group`: [`WaitGroup`]: threads at work, and threads that wait until none is.
 //!   * `position`: [`Position`]: an open file's position. A seek takes no lock.
 //! * `refcount`:
 //!   * `lock_ref`: `LockRef`: the reference count itself, one word that is dead at zero.
@@ -88,7 +89,8 @@ pub use locks::{
     position::{Io, Position},
     revocable::{Revocable, Revocation},
     seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard},
-    single_flight::SingleFlight,
+    single_flight::{Claim, SingleFlight},
+    wait_group::{Member, WaitGroup},
 };
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};

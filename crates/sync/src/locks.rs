@@ -12,3 +12,4 @@ pub(crate) mod position;
 pub(crate) mod revocable;
 pub(crate) mod seq_rw_lock;
 pub(crate) mod single_flight;
+pub(crate) mod wait_group;

@@ -10,6 +10,7 @@ pub(crate) mod links;
 pub(crate) mod load;
 pub(crate) mod nodes;
 pub(crate) mod prefixes;
+pub(crate) mod read_ahead;
 pub(crate) mod refresh;
 pub(crate) mod write_back;
 pub(crate) mod xattrs;

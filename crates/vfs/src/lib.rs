@@ -255,6 +255,7 @@ pub use handles::{
     context::{At, Context},
     file::File,
     options::VfsOptions,
+    read_ahead::{ReadAhead, ReadAheadProgress},
     vfs::Vfs,
 };
 pub use objects::dentry::DentryRef;

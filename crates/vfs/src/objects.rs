@@ -6,6 +6,7 @@ pub(crate) mod by_number;
 pub(crate) mod dentry;
 pub(crate) mod directory;
 pub(crate) mod file_state;
+pub(crate) mod foreground;
 pub(crate) mod inode;
 pub(crate) mod links;
 pub(crate) mod lockable;

@@ -21,6 +21,7 @@ pub(crate) mod open;
 pub(crate) mod opened;
 pub(crate) mod parent;
 pub(crate) mod permit;
+pub(crate) mod readahead;
 pub(crate) mod readdir;
 pub(crate) mod remote;
 pub(crate) mod remove;

@@ -91,6 +91,13 @@ pub struct MountArgs {
     #[arg(long, requires = "source")]
     pub exclusive: bool,
 
+    /// Do not read ahead of listings
+    ///
+    /// While a listing with attributes waits for SOURCE at each name, threads of the server load
+    /// the following names. The number of calls in flight is found by trial, 64 at most.
+    #[arg(long, requires = "source")]
+    pub no_read_ahead: bool,
+
     /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
     /// the memory]
     ///

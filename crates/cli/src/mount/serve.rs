@@ -38,7 +38,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
     let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
-    let options = VfsOptions::new().directory_locks(args.pdirops.unwrap_or_default());
+    let options = VfsOptions::new().directory_locks(args.pdirops.unwrap_or_default()).read_ahead(!args.no_read_ahead);
     let (vfs, source) = match &args.source {
         Some(dir) => {
             let source = SourceTree::open(dir, args.exclusive, options)?;

@@ -10,6 +10,7 @@ mod others;
 mod panics;
 mod permissions;
 mod random;
+mod read_ahead;
 mod seeks;
 mod stress;
 mod support;

@@ -152,7 +152,8 @@ fn negative_dentries_are_bounded() {
 /// restored.
 #[test]
 fn load_from_before_a_removal_is_discarded() {
-    let (vfs, root, store) = mounted(MapOptions::default());
+    // So the listing needs no look-up, and does not wait for the one that is parked.
+    let (vfs, root, store) = mounted(MapOptions { scans_add_attributes: true, ..MapOptions::default() });
     drop(vfs.open(&root, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     evict_down_to(&vfs, &store, 1);
     let parked = store.park_reply(Call::Lookup);

@@ -16,9 +16,11 @@ type Operation = fn(&Vfs, &Context, &MapHandle) -> Result<()>;
 /// Operations in `/w` that need a call of a kind, if nothing is cached.
 fn operations(call: Call) -> &'static [Operation] {
     match call {
-        Call::Lookup => &[|vfs, root, _| vfs.stat(root, CWD, "/w/f", FOLLOW).map(drop)],
-        Call::Getattr => &[
+        Call::Lookup => &[
+            |vfs, root, _| vfs.stat(root, CWD, "/w/f", FOLLOW).map(drop),
             |vfs, root, _| vfs.open(root, CWD, "/w", OpenFlags::DIRECTORY, 0)?.readdir_plus(root, 0, |_, _| true),
+        ],
+        Call::Getattr => &[
             // Others have changed the file, so it is refreshed, with its data locked.
             |vfs, root, store| {
                 let ino = vfs.stat(root, CWD, "/w/f", FOLLOW)?.ino;

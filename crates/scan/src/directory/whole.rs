@@ -33,7 +33,6 @@ use rustix::{
 
 use super::{Scan, State};
 use crate::{
-    concurrency::tuning::CALL_WAITS_NS,
     entry::{Asked, CAPABILITY, Filler, NoRoom},
     kernel::{
         calls::retry,
@@ -41,7 +40,7 @@ use crate::{
         sys::{Xgetdents, has_mounts_below, xgetdents},
     },
     memory::Arena,
-    workers::RESERVE,
+    workers::{RESERVE, tuning::CALL_WAITS_NS},
 };
 
 /// Whether the file system of a directory returns whole records.

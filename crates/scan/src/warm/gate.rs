@@ -1,6 +1,6 @@
 //! Which workers may ask, and when the next call may be made.
 //!
-//! The number of workers is found by the controllers of [`crate::concurrency`]. A rate limit gives
+//! The number of workers is found by the controllers of [`pando_concurrency`]. A rate limit gives
 //! each call an instant, and the worker waits for it.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::concurrency::{ByDelay, ByThroughput, Calls, Queue};
+use pando_concurrency::{ByDelay, ByThroughput, Calls, Queue};
 
 pub(super) struct Gate {
     interval: Option<Duration>,

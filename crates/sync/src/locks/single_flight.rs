@@ -8,6 +8,10 @@
 //! (The idea is old: request collapsing, or *single call*, as in caching proxies and Go's
 //! groupcache, 2013.)
 //!
+//! A thread that makes many requests at once claims their keys ([`SingleFlight::claim`]). It never
+//! waits for a key, and callers that wait for one of its keys make their own request when the claim
+//! ends. So the claiming thread puts its answers where they look first.
+//!
 //! The state of a call is `Pending`, then `Done` with the answer, or `Abandoned`. The call leaves
 //! the table *before* its state changes. So a caller that finds it in the table has come before the
 //! answer was given out.
@@ -81,6 +85,16 @@ impl<K: Hash + Eq + Clone, T: Clone> Default for SingleFlight<K, T> {
     }
 }
 
+/// The right to request a key, until it is dropped. Other callers for the key wait meanwhile.
+#[must_use = "others may make the request as soon as it is dropped"]
+pub struct Claim<'a, K: Hash + Eq, T>(Leader<'a, K, T>);
+
+impl<K: Hash + Eq + std::fmt::Debug, T> std::fmt::Debug for Claim<'_, K, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Claim").field(&self.0.key).finish()
+    }
+}
+
 /// Ends a call when it is dropped, also when the leader panics.
 struct Leader<'a, K: Hash + Eq, T> {
     table: &'a Table<K, T>,
@@ -114,30 +128,44 @@ impl<K: Hash + Eq + Clone, T: Clone> SingleFlight<K, T> {
     pub fn run(&self, key: &K, mut request: impl FnMut() -> T) -> T {
         assert_unpinned("a request that another thread may be making");
         debug_assert_eq!(lock_order::highest_held(), None, "the leader may need a lock that is held here");
-        let table = &self.tables[self.hasher.hash_one(key) as usize % self.tables.len()];
         loop {
-            let mut calls = lock_stats::lock_counted(table, LockClass::SingleFlight);
-            if let Some(call) = calls.get(key).cloned() {
-                drop(calls);
-                // Relaxed: for tests, which poll.
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let answer = call.wait();
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                match answer {
-                    Some(answer) => return answer,
-                    // The leader has panicked: another caller must lead.
-                    None => continue,
+            let mut leader = match self.join_or_lead(key) {
+                Ok(leader) => leader,
+                Err(call) => {
+                    // Relaxed: for tests, which poll.
+                    self.waiting.fetch_add(1, Ordering::Relaxed);
+                    let answer = call.wait();
+                    self.waiting.fetch_sub(1, Ordering::Relaxed);
+                    match answer {
+                        Some(answer) => return answer,
+                        // A claim has ended, or the leader has panicked: another caller must lead.
+                        None => continue,
+                    }
                 }
-            }
-            let call = Arc::new(Call { state: Mutex::new(State::Pending), done: Condvar::new() });
-            calls.insert(key.clone(), call.clone());
-            drop(calls);
-            let mut leader = Leader { table, key: key.clone(), call, answer: None };
+            };
             let answer = request();
             leader.answer = Some(answer.clone());
             drop(leader);
             return answer;
         }
+    }
+
+    /// Claims a key. None if a call is running for it. Never waits. The caller must not wait for a
+    /// call of another thread before it drops the claim.
+    pub fn claim(&self, key: &K) -> Option<Claim<'_, K, T>> {
+        self.join_or_lead(key).ok().map(Claim)
+    }
+
+    /// The running call for a key, or a new one that this caller must end.
+    fn join_or_lead(&self, key: &K) -> std::result::Result<Leader<'_, K, T>, Arc<Call<T>>> {
+        let table = &self.tables[self.hasher.hash_one(key) as usize % self.tables.len()];
+        let mut calls = lock_stats::lock_counted(table, LockClass::SingleFlight);
+        if let Some(call) = calls.get(key) {
+            return Err(call.clone());
+        }
+        let call = Arc::new(Call { state: Mutex::new(State::Pending), done: Condvar::new() });
+        calls.insert(key.clone(), call.clone());
+        Ok(Leader { table, key: key.clone(), call, answer: None })
     }
 
     /// How many threads wait for another caller's answer, about now: for tests.
@@ -178,6 +206,27 @@ mod tests {
             others.into_iter().for_each(|other| assert_eq!(other.join().expect("ends"), 0));
         });
         assert_eq!(single_flight.run(&1, || asked.fetch_add(1, SeqCst)), 1);
+    }
+
+    #[test]
+    fn claimed_key_is_requested_after_the_claim() {
+        let single_flight = SingleFlight::<u32, u32>::new();
+        let claim = single_flight.claim(&1).expect("no call is running");
+        assert!(single_flight.claim(&1).is_none(), "claimed already");
+        assert_eq!(single_flight.run(&2, || 7), 7, "another key does not wait");
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| single_flight.run(&1, || 5));
+            while single_flight.waiting() < 1 {
+                std::thread::yield_now();
+            }
+            drop(claim);
+            assert_eq!(caller.join().expect("ends"), 5);
+        });
+        single_flight.run(&1, || {
+            assert!(single_flight.claim(&1).is_none(), "a call is running");
+            0
+        });
+        drop(single_flight.claim(&1).expect("no call is running any more"));
     }
 
     #[test]

@@ -45,11 +45,17 @@ impl Ask {
             // Other threads with the same request wait for this answer and share it (P7).
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
-                sb.requests.run(&request, || load(namespace, &dir, &request.1))
+                sb.requests.run(&request, || {
+                    let _waiting = sb.foreground.enter();
+                    load(namespace, &dir, &request.1)
+                })
             }
             Self::Changes(dir, count) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.requests.run(&request, || refresh(namespace, &dir, count))
+                sb.requests.run(&request, || {
+                    let _waiting = sb.foreground.enter();
+                    refresh(namespace, &dir, count)
+                })
             }
             // One thread asks, under the inode's lock. Those that have waited find the answer.
             Self::Attributes(dentry) => refresh_if_outdated(dentry.inode()),

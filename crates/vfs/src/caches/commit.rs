@@ -14,6 +14,7 @@ use crate::{
 /// since, and the state would then look as if the change had never been made. The caller holds the
 /// locks of the change and no guard.
 pub(crate) fn commit(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Result<Ack> {
+    let _waiting = sb.foreground.enter();
     match backing.commit(change) {
         Ok(ack) => Ok(ack),
         Err(CommitError::Refused(error)) => Err(error),

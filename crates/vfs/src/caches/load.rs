@@ -12,7 +12,7 @@
 //! 4. *Others change the tree in the backing.* The count of its reports is compared before and
 //!    after.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pando_sync::{Counted, Guard, Moment, pin};
 
@@ -28,7 +28,7 @@ use crate::{
         inode::Inode,
         lockable::Lockable,
         stat::attr_of,
-        superblock::{Namespace, SuperBlock},
+        superblock::{Namespace, Request, SuperBlock},
     },
 };
 
@@ -255,55 +255,99 @@ impl Version {
 /// A name that a scan has found.
 pub(crate) struct Found<'b> {
     pub name: &'b [u8],
-    pub ino: u64,
     /// None if the backing has not added the attributes.
     pub attr: Option<NodeAttr>,
 }
 
-/// Loads many names of a directory that a scan has found. Attributes that the scan has not added
-/// are requested in one call, so the backing can choose the order. `before` was taken before the
-/// scan. Names that have changed since are left out, and so are those whose attributes cannot be
-/// read. A walk that wants one of them loads it alone.
-pub(crate) fn fill(dir: &Counted<Dentry>, mut found: Vec<Found<'_>>, before: Version) -> Result<()> {
+/// Binds the names of a directory that a scan has found with their attributes. `before` was taken
+/// before the scan. A name that has changed since is left out, and a walk that wants it loads it.
+/// Returns the names that are not cached and came without attributes.
+pub(crate) fn bind_scanned<'b>(
+    dir: &Counted<Dentry>,
+    found: impl Iterator<Item = Found<'b>>,
+    before: Version,
+) -> Result<Vec<&'b [u8]>> {
+    let directory = dir.inode().directory()?;
+    let names = dir.sb().names(dir.inode().ino);
+    let missing: Vec<_> = {
+        let guard = pin();
+        found.filter(|found| directory.dirent(names.hash(found.name), found.name, &guard).is_none()).collect()
+    };
+    let mut bare = Vec::new();
+    for Found { name, attr } in missing {
+        match attr {
+            Some(attr) => bind_found(dir, name, &attr, before)?,
+            None => bare.push(name),
+        }
+    }
+    Ok(bare)
+}
+
+/// Looks up names of a directory in one call, and binds those that exist. Other threads that want
+/// one of them wait for this call. Names that another thread is loading are left out. Returns how
+/// many names were asked for.
+pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize> {
     let inode = dir.inode();
-    let sb = &inode.shard.sb;
-    let directory = inode.directory()?;
-    let hashed = |name: &[u8]| sb.hash(inode.ino, name);
+    let (sb, directory) = (dir.sb(), inode.directory()?);
+    let requests: Vec<Request> = names.iter().map(|&name| (inode.ino, name.into())).collect();
+    let mut claims: Vec<_> =
+        requests.iter().filter_map(|request| Some((&*request.1, sb.requests.claim(request)?))).collect();
     {
+        // A thread that was loading a name has bound it before it ended its claim.
         let guard = pin();
-        found.retain(|found| directory.dirent(hashed(found.name), found.name, &guard).is_none());
+        claims.retain(|(name, _)| directory.dirent(sb.hash(inode.ino, name), name, &guard).is_none());
     }
-    let (places, numbers): (Vec<usize>, Vec<u64>) = found
-        .iter()
-        .enumerate()
-        .filter(|(_, found)| found.attr.is_none())
-        .map(|(place, found)| (place, found.ino))
-        .unzip();
-    if !numbers.is_empty() {
-        sb.ask_backing().ok_or(Error::NotSupported)?.getattr(&numbers, &mut |at, attr| {
-            if let Some(place) = places.get(at) {
-                found[*place].attr = attr.ok();
-            }
-        })?;
+    let claimed: Vec<&[u8]> = claims.iter().map(|(name, _)| *name).collect();
+    if claimed.is_empty() {
+        return Ok(0);
     }
-    for Found { name, attr, .. } in found {
-        let Some(attr) = attr else { continue };
-        let hash = hashed(name);
-        let _lock = sb.namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
-        let guard = pin();
-        // Checked under the name lock: a thread that has changed the name since has counted that
-        // before it released the lock.
-        if directory.dirent(hash, name, &guard).is_some() || !Version::of(inode)?.same_names(before) {
-            continue;
+    sb.send_forgets();
+    let before = Version::of(inode)?;
+    let mut answers = vec![None; claimed.len()];
+    let whole = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
+    sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, &claimed, &mut |place, answer| {
+        if let Some(known) = answers.get_mut(place) {
+            *known = answer.ok().flatten();
         }
-        // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
-        // alone.
-        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, &attr, Some(before.moment), &guard) else { continue };
-        if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
-            && change_count(sb, inode.ino) != before.others
-        {
-            unbind_stale(directory, hash, name, &guard);
+    })?;
+    drop(whole);
+    for (name, attr) in claimed.iter().zip(answers) {
+        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before))?;
+    }
+    Ok(claimed.len())
+}
+
+/// How often the lock of a name is tried, and the pause after each time. A lock has many names. The
+/// change of one of them may wait long for the backing, and a load of others must not wait for it.
+const LOCK_TRIES: u32 = 50;
+/// See [`LOCK_TRIES`].
+const LOCK_PAUSE: Duration = Duration::from_micros(200);
+
+/// Binds a name that the backing has found, unless the name stays locked. `before` was taken before
+/// the request.
+fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Version) -> Result<()> {
+    let inode = dir.inode();
+    let (sb, directory) = (&inode.shard.sb, inode.directory()?);
+    let hash = sb.hash(inode.ino, name);
+    let key = Lockable::name(inode, hash)?.key;
+    let lock = (0..LOCK_TRIES).find_map(|tries| {
+        if tries > 0 {
+            std::thread::sleep(LOCK_PAUSE);
         }
+        sb.namespace.names.try_lock_one(key)
+    });
+    let Some(_lock) = lock else { return Ok(()) };
+    let guard = pin();
+    // Checked under the name lock: a thread that has changed the name since has counted that before
+    // it released the lock.
+    if directory.dirent(hash, name, &guard).is_some() || !Version::of(inode)?.same_names(before) {
+        return Ok(());
+    }
+    // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
+    // alone.
+    let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), &guard) else { return Ok(()) };
+    if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok() && change_count(sb, inode.ino) != before.others {
+        unbind_stale(directory, hash, name, &guard);
     }
     Ok(())
 }

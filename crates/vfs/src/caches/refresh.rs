@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pando_sync::{Counted, Guard, Node, pin};
+use pando_sync::{Counted, Guard, Node, Shared, pin};
 
 use crate::{
     AttrMask, Error, NodeAttr, Result,
@@ -52,9 +52,13 @@ const BATCH: usize = 1024;
 fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Result<Vec<Box<[u8]>>> {
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
-    let names: Vec<Box<[u8]>> = {
+    let names: Vec<(Box<[u8]>, u64)> = {
         let guard = pin();
-        directory.dirents_after(0, &guard).map(|dirent| dirent.to_ref().name.as_bytes().into()).collect()
+        let bound = |dirent: Shared<'_, Node<Dirent>>| {
+            let dentry = dirent.to_ref().value.load(&guard)?;
+            Some((dirent.to_ref().name.as_bytes().into(), dentry.to_ref().inode().ino))
+        };
+        directory.dirents_after(0, &guard).filter_map(bound).collect()
     };
     let is_outdated = |name: &[u8], answer: Option<&NodeAttr>, guard: &Guard| {
         let dirent = directory.dirent(sb.hash(inode.ino, name), name, guard);
@@ -66,10 +70,10 @@ fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Resu
     };
     let mut outdated = Vec::new();
     for names in names.chunks(BATCH) {
-        let batch: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+        let batch: Vec<(&[u8], u64)> = names.iter().map(|(name, ino)| (&**name, *ino)).collect();
         let mut answers = vec![None; batch.len()];
         let whole = sb.whole_directories.then(|| namespace.names.lock(&[sb.inode_key(inode.ino)]));
-        let result = backing.lookup(inode.ino, &batch, &mut |place, answer| {
+        let result = backing.revalidate(inode.ino, &batch, &mut |place, answer| {
             if let Some(known) = answers.get_mut(place) {
                 *known = answer.ok().flatten();
             }
@@ -81,8 +85,9 @@ fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Resu
             Err(error) => return Err(error),
         }
         let guard = pin();
-        let changed = names.iter().zip(&answers).filter(|(name, answer)| is_outdated(name, answer.as_ref(), &guard));
-        outdated.extend(changed.map(|(name, _)| name.clone()));
+        let changed =
+            names.iter().zip(&answers).filter(|((name, _), answer)| is_outdated(name, answer.as_ref(), &guard));
+        outdated.extend(changed.map(|((name, _), _)| name.clone()));
     }
     Ok(outdated)
 }

@@ -126,6 +126,7 @@ impl Inode {
         if let Some(cached) = self.held_xattrs() {
             return Ok(cached);
         }
+        let _waiting = self.shard.sb.foreground.enter();
         match load_xattrs_of(&self.shard.sb, backing, &[(0, self)]).pop() {
             Some((_, error)) => Err(error),
             None => Ok(self.held_xattrs().expect("just loaded, and they stay while the inode does")),

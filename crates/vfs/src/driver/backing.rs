@@ -66,6 +66,22 @@ pub trait Backing: Send + Sync {
     /// Only those of the call as a whole, such as ENOENT if the directory is gone.
     fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()>;
 
+    /// Looks up names again that the cache has. Each comes with the inode that the cache has for
+    /// it. A store may need less to recognize an inode than to find one. Analogous to
+    /// `d_revalidate()`.
+    ///
+    /// # Errors
+    /// As [`Backing::lookup`].
+    fn revalidate(
+        &self,
+        dir: u64,
+        names: &[(&[u8], u64)],
+        each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>),
+    ) -> Result<()> {
+        let names: Vec<&[u8]> = names.iter().map(|(name, _)| *name).collect();
+        self.lookup(dir, &names, each)
+    }
+
     /// Reads the attributes of inodes, in the order that is best for the store. `each` gets an
     /// index into `inos` and the answer for that inode. An inode that gets no answer is not loaded.
     ///
@@ -115,8 +131,8 @@ pub trait Backing: Send + Sync {
     ///
     /// `wanted` names the optional parts of the records that the reader wants. The backing adds
     /// them where that costs it nothing: where attributes are stored next to the names, for
-    /// example. Attributes that it leaves out are read by [`Backing::getattr`], if the cache does
-    /// not have them.
+    /// example. Names whose attributes it leaves out are looked up by [`Backing::lookup`], if the
+    /// cache does not have them.
     ///
     /// # Errors
     /// Those of the store.

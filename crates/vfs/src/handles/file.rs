@@ -1,12 +1,15 @@
 //! The open file description: the dentry, the flags and the position.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU16, AtomicU32, Ordering, fence},
+};
 
 use pando_sync::{Position, pin};
 
 use crate::{
     Context, DentryRef, Error, Result,
-    caches::write_back::store_times,
+    caches::{read_ahead::Job, write_back::store_times},
     handles::held::Held,
     objects::inode::Inode,
     types::{FileKind, OpenFlags, cred::Writer},
@@ -29,6 +32,8 @@ pub struct File {
     /// How many entries the reader of a listing took at its last call, before it had no more room;
     /// 0 if it always had. Atomic: a single independent value.
     pub(crate) taken: AtomicU16,
+    /// The read-ahead of a listing that waits for the backing. Guarded by its own mutex, a leaf.
+    pub(crate) ahead: Mutex<Option<Arc<Job>>>,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use
     /// it.
     pub(crate) position: Position,
@@ -49,6 +54,9 @@ impl Drop for File {
     /// times.
     #[inline]
     fn drop(&mut self) {
+        if let Some(job) = self.ahead.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            job.cancel();
+        }
         let inode = self.inode();
         if self.writer.is_some() && inode.is_backed() {
             writer_closed(inode);
@@ -90,6 +98,7 @@ impl File {
             writer,
             read_only: context.read_only,
             taken: AtomicU16::new(0),
+            ahead: Mutex::new(None),
             position: Position::new(0),
         }
     }

@@ -22,13 +22,23 @@ pub struct VfsOptions {
     pub mode: u32,
     /// How changes of names in one directory exclude each other, in all trees of the namespace.
     pub directory_locks: DirectoryLocks,
+    /// Whether a listing with attributes, in a tree with a backing, reads ahead by itself when it
+    /// has to wait.
+    pub read_ahead: bool,
     /// See [`crate::introspection::vfs_with_hash_key`].
     pub(crate) hash_key: Option<(u64, u64)>,
 }
 
 impl Default for VfsOptions {
     fn default() -> Self {
-        Self { uid: 0, gid: 0, mode: 0o755, directory_locks: DirectoryLocks::default(), hash_key: None }
+        Self {
+            uid: 0,
+            gid: 0,
+            mode: 0o755,
+            directory_locks: DirectoryLocks::default(),
+            read_ahead: true,
+            hash_key: None,
+        }
     }
 }
 
@@ -47,6 +57,12 @@ impl VfsOptions {
     /// Sets [`VfsOptions::mode`].
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets [`VfsOptions::read_ahead`].
+    pub fn read_ahead(mut self, read_ahead: bool) -> Self {
+        self.read_ahead = read_ahead;
         self
     }
 

@@ -67,6 +67,9 @@ pub(crate) fn take_apart(root: &DentryRef) {
 /// it apart. Errors of the backing are lost; a caller that needs them calls `sync` before.
 pub(crate) fn shut_down(root: &DentryRef) {
     root.0.sb().close();
+    let background = &root.0.sb().background;
+    background.close();
+    background.wait();
     // Pairs with the fence in the drop of `File`.
     fence(Ordering::SeqCst);
     let _taken_down = Defer(|| take_apart(root));

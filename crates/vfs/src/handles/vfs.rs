@@ -74,7 +74,7 @@ impl Vfs {
     /// As [`Vfs::new`].
     pub fn with_options(driver: impl Driver, options: VfsOptions) -> Result<Self> {
         let root = RootAttributes { uid: options.uid, gid: options.gid, mode: options.mode & 0o7777 };
-        let namespace = Arc::new(Namespace::new(options.directory_locks, options.hash_key));
+        let namespace = Arc::new(Namespace::new(options.directory_locks, options.read_ahead, options.hash_key));
         let root = new_tree(Box::new(driver), namespace.clone(), root)?;
         Ok(Self(Arc::new(Inner { namespace, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
     }

@@ -9,12 +9,12 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
+    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight, WaitGroup,
     assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
@@ -22,6 +22,7 @@ use crate::{
     Backing, Driver, Error, Feed, Result,
     objects::{
         dentry::Dentry,
+        foreground::Foreground,
         tables::{CachedLinks, InodeCache, Nodes},
         tracing::Tracing,
     },
@@ -70,12 +71,14 @@ pub(crate) struct Namespace {
     next_sb: AtomicU64,
     /// How changes of names in one directory exclude each other. Immutable.
     directory_locks: DirectoryLocks,
+    /// Listings that wait read ahead. Immutable.
+    pub read_ahead: bool,
     /// For measurements only: a fixed hash key. None: a random, secret key. Immutable.
     hash_key: Option<(u64, u64)>,
 }
 
 impl Namespace {
-    pub(crate) fn new(directory_locks: DirectoryLocks, hash_key: Option<(u64, u64)>) -> Self {
+    pub(crate) fn new(directory_locks: DirectoryLocks, read_ahead: bool, hash_key: Option<(u64, u64)>) -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
             revocation_waiters: AtomicUsize::new(0),
@@ -89,6 +92,7 @@ impl Namespace {
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(ROOT_SB),
             directory_locks,
+            read_ahead,
             hash_key,
         }
     }
@@ -140,6 +144,12 @@ pub(crate) struct SuperBlock {
     /// Held shared by evictions, and exclusively by the thread that shuts the tree down. Both rely
     /// on the references that the caches hold.
     pub evicting: RwLock<()>,
+    /// The threads that read ahead. Closed when the tree is shut down.
+    pub background: Arc<WaitGroup>,
+    /// Names that a listing has loaded lately have waited, each for itself. Atomic: a hint.
+    pub names_wait: AtomicBool,
+    /// The threads that wait for a call of the backing that an operation needs.
+    pub foreground: Foreground,
     /// The cached aliases of a tree with a backing.
     pub links: CachedLinks,
     /// The shards of new inodes. None after the tree was shut down ([`SuperBlock::close`]). Atomic
@@ -172,6 +182,9 @@ impl SuperBlock {
             requests: SingleFlight::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
+            background: Arc::default(),
+            names_wait: AtomicBool::new(false),
+            foreground: Foreground::default(),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys,
@@ -347,7 +360,7 @@ mod tests {
 
     #[test]
     fn inode_numbers_are_unique_and_root_is_first() {
-        let namespace = Namespace::new(DirectoryLocks::default(), None);
+        let namespace = Namespace::new(DirectoryLocks::default(), true, None);
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(namespace), None);
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);

@@ -196,7 +196,7 @@ mod tests {
     /// place. This holds with names locked as well.
     #[test]
     fn walk_completes_while_directories_keep_moving() {
-        let namespace = Namespace::new(crate::DirectoryLocks::default(), None);
+        let namespace = Namespace::new(crate::DirectoryLocks::default(), true, None);
         let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
         let walk = || {
             let last = tries.fetch_add(1, Ordering::Relaxed) == 100;

@@ -13,6 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
+use pando_records::Mask;
 use pando_sync::{Guard, LifeState, pin};
 
 use crate::{
@@ -139,7 +140,8 @@ impl File {
         }
         if directory.backed.is_some() {
             drop(guard);
-            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, limit, batch);
+            let plus = plus.then_some(Mask::STAT);
+            return remote::readdir::gather(self, cookie.max(AFTER_DOTDOT), plus, limit, batch);
         }
         for dirent in directory.dirents_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= limit {

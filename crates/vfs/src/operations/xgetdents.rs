@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The parts that a tree has. Where a link leads is for a walk to find out.
-const PARTS: Mask = Mask::STAT.union(Mask::XATTR_NAMES).union(Mask::XATTR_VALUES).union(Mask::LINK_TARGETS);
+pub(crate) const PARTS: Mask = Mask::STAT.union(Mask::XATTR_NAMES).union(Mask::XATTR_VALUES).union(Mask::LINK_TARGETS);
 
 /// The parts of each entry that the caller wants.
 pub(crate) struct Wanted<'a> {
@@ -135,7 +135,7 @@ impl File {
         let wanted = Wanted { context, mask, may_search };
         if directory.backed.is_some() {
             drop(guard);
-            return remote::xgetdents::pack(self.dentry(), &wanted, to);
+            return remote::xgetdents::pack(self, &wanted, to);
         }
         let this = self.dentry().0.as_shared();
         for (name, cookie) in [(&b"."[..], AFTER_DOT), (b"..", AFTER_DOTDOT)] {

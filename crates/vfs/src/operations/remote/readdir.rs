@@ -1,10 +1,19 @@
 //! readdir of a backed tree, in the backing's order and with its cookies.
 
-use pando_sync::{Guard, Shared};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use pando_records::Mask;
+use pando_sync::{Guard, Shared, lock};
 
 use crate::{
-    DentryRef, Error, RecordMask, Result, Stat,
-    caches::load::{Found, Version, fill},
+    DentryRef, Error, File, RecordMask, Result, Stat,
+    caches::{
+        load::{Found, Version, bind_scanned, load_many},
+        read_ahead::Job,
+    },
     objects::{dentry::Dentry, stat::stat_of},
     operations::{
         attempt::run_lockless,
@@ -16,42 +25,98 @@ use crate::{
     types::Walk,
 };
 
+/// Names that a listing loads at once before it knows whether they wait.
+const PART: usize = 16;
+/// A name that takes longer has waited for a disk or a server.
+const NAME_WAITED: Duration = Duration::from_micros(50);
+
 /// Gathers the next entries of a backed tree, in the backing's order and with its cookies, until
-/// the batch has `limit` of them. The caller holds no guard.
-pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, limit: usize, batch: &mut Batch) -> Result<()> {
+/// the batch has `limit` of them. With their inodes if `plus` has the parts that the reader wants.
+/// The caller holds no guard.
+pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize, batch: &mut Batch) -> Result<()> {
+    let dir = file.dentry();
     let inode = dir.0.inode();
     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
     let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
     let before = Version::of(inode)?;
     let first = batch.entries.len();
     let sb = dir.0.sb();
+    let waiting = sb.foreground.enter();
     let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
     let mut attributes = Vec::new();
-    let wanted = if plus { RecordMask::ATTR } else { RecordMask::empty() };
+    let wanted = if plus.is_some() { RecordMask::ATTR } else { RecordMask::empty() };
     backing.scan(inode.ino, cookie, wanted, &mut |entry| {
-        if plus {
+        if plus.is_some() {
             attributes.push(entry.attr.cloned());
         }
         batch.add(entry.name, (entry.ino, entry.kind), entry.cookie, None);
         batch.entries.len() < limit
     })?;
     drop(lock);
-    if !plus {
-        return Ok(());
-    }
-    let found = batch.iter().skip(first).zip(attributes);
-    let found = found.map(|((name, entry), attr)| Found { name, ino: entry.ino, attr }).collect();
-    fill(&dir.0, found, before)?;
-    let children: Vec<_> = batch.iter().skip(first).map(|(name, _)| child(dir, name)).collect();
+    let Some(mask) = plus else { return Ok(()) };
+    let found = batch.iter().skip(first).zip(attributes).map(|((name, _), attr)| Found { name, attr });
+    let missing = bind_scanned(&dir.0, found, before)?;
+    let failed = load_missing(file, cookie, mask, &missing, batch.entries.len() - first).err();
+    drop(waiting);
+    // If the request has failed as a whole, no name is asked for alone.
+    let child = |name: &[u8]| match failed {
+        Some(error) if missing.contains(&name) => Err(error),
+        _ => child(dir, name),
+    };
+    let children: Vec<_> = batch.iter().skip(first).map(|(name, _)| child(name)).collect();
     for (entry, child) in batch.entries[first..].iter_mut().zip(children) {
         match child {
-            Ok(Some(found)) => entry.plus = Some(found),
+            Ok(Some((stat, found))) => {
+                // A scan may not know by which number the backing identifies an inode.
+                if found.0.sb().id == dir.0.sb().id {
+                    (entry.ino, entry.kind) = (found.0.inode().ino, found.0.inode().kind);
+                }
+                entry.plus = Some((stat, found));
+            }
             // It disappeared meanwhile.
             Ok(None) => entry.error = Some(Error::NoEntry),
             Err(error) => entry.error = Some(error),
         }
     }
     Ok(())
+}
+
+/// Loads the names of a batch that are not cached. `listed` is the number of entries of the batch,
+/// which begins after `cookie`.
+///
+/// If each name waits for a disk or a server, a read-ahead is started, which the open file keeps.
+/// It also loads the names that are left out here, and [`child`] waits for them.
+fn load_missing(file: &File, cookie: u64, mask: Mask, missing: &[&[u8]], listed: usize) -> Result<()> {
+    let (dir, sb) = (&file.dentry().0, file.dentry().0.sb());
+    {
+        let mut ahead = lock(&file.ahead);
+        if cookie == 0 {
+            ahead.take().inspect(|job| job.cancel());
+        }
+        if ahead.as_ref().is_some_and(|job| job.follow(listed)) {
+            return Ok(());
+        }
+    }
+    // Where names waited lately, a few tell whether they still do. Elsewhere one call is best.
+    let few = if sb.names_wait.load(Ordering::Relaxed) { PART.min(missing.len()) } else { missing.len() };
+    let (first, rest) = missing.split_at(few);
+    let began = Instant::now();
+    let asked = load_many(dir, first)?;
+    if asked >= PART / 2 {
+        let have_waited = began.elapsed() >= NAME_WAITED * asked as u32;
+        if sb.names_wait.load(Ordering::Relaxed) != have_waited {
+            sb.names_wait.store(have_waited, Ordering::Relaxed);
+        }
+        if have_waited && sb.namespace.read_ahead {
+            // Without one, this listing goes on alone.
+            if let Ok(job) = Job::start_followed(dir.clone(), cookie, mask) {
+                job.follow(listed);
+                *lock(&file.ahead) = Some(job);
+                return Ok(());
+            }
+        }
+    }
+    load_many(dir, rest).map(drop)
 }
 
 /// The dentry that a name in this directory is bound to, and its attributes. The backing is asked

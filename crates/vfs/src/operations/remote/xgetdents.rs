@@ -4,7 +4,7 @@ use pando_records::{Mask, least_bytes};
 use pando_sync::pin;
 
 use crate::{
-    Context, DentryRef, Error, Result,
+    Context, DentryRef, Error, File, Result,
     caches::xattrs::load_many_xattrs,
     operations::{
         attempt::run_lockless,
@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// Packs the next entries. None if there may be room for more. The caller holds no guard.
-pub(crate) fn pack(dir: &DentryRef, wanted: &Wanted<'_>, to: &mut Listing<'_>) -> Result<Option<Next>> {
+pub(crate) fn pack(file: &File, wanted: &Wanted<'_>, to: &mut Listing<'_>) -> Result<Option<Next>> {
+    let dir = file.dentry();
     let plus = wanted.may_search && !wanted.mask.is_empty();
     let mut batch = Batch::default();
     if to.cookie < AFTER_DOTDOT {
@@ -25,7 +26,7 @@ pub(crate) fn pack(dir: &DentryRef, wanted: &Wanted<'_>, to: &mut Listing<'_>) -
     // No more than may fit: what does not is requested again.
     let limit = to.packer.room() / least_bytes(wanted.mask.contains(Mask::STAT));
     let limit = limit.clamp(batch.entries.len() + 1, BATCH);
-    gather(dir, to.cookie.max(AFTER_DOTDOT), plus, limit, &mut batch)?;
+    gather(file, to.cookie.max(AFTER_DOTDOT), plus.then_some(wanted.mask), limit, &mut batch)?;
     if plus && wanted.mask.wants_xattrs() {
         let found = batch.entries.iter().enumerate();
         let found = found.filter_map(|(place, entry)| Some((place, entry.plus.as_ref()?.1.0.inode())));

@@ -37,7 +37,7 @@ impl Calls {
     }
 
     /// Adds one call. True if it is time to report the calls.
-    pub(crate) fn add(&mut self, took: Duration) -> bool {
+    pub fn add(&mut self, took: Duration) -> bool {
         let call = Self::of(1, took);
         self.add_all(call);
         call.waits > 0 || self.count >= UNREPORTED_CALLS
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    const HELPER: usize = super::super::HELPER_FIRST;
+    const HELPER: usize = crate::HELPER_FIRST;
 
     #[test]
     fn number_doubles_quickly_while_a_device_answers_slowly() {

@@ -14,29 +14,23 @@
 //! 4. *Settle*, and try again after a while, more rarely each time that the trial changes nothing.
 //!    What pays changes on the way.
 //!
-//! Three controllers do this, because they can measure different things, and because calls that are
-//! in flight cost different things:
+//! Two controllers do this, because calls that are in flight cost different things:
 //!
-//! * [`ByThroughput`], for `pando warm` and `pando boost`: it tries twice or half as many calls,
-//!   and decides by the calls that complete in a second.
-//! * `ByDelay`, for `pando warm --nice`: it tries one more call, or half as many, and decides by
-//!   the time that a call takes.
-//! * `ByWaits`, for scans (`pando ls`): it tries the caller alone, or as many threads as keep one
-//!   of them at work, and decides by the waiting time and the CPU time of entries.
+//! * [`ByThroughput`] tries twice or half as many calls, and decides by the calls that complete in
+//!   a second.
+//! * [`ByDelay`], for read-ahead that yields to others, tries one more call, or half as many, and
+//!   decides by the time that a call takes.
 //!
-//! `ByThroughput` may take some hundred calls to find the number. A scan cannot: most directories
-//! have fewer entries. It must also not cost CPU time where nothing waits, which read-ahead may. So
-//! `ByWaits` computes the first number from the waits of the caller's own first entries, and tries
-//! later whether the caller does as well alone. Decision 29 (`docs/decisions`) compares them.
+//! `ByThroughput` may take some hundred calls to find the number. A scan of one directory cannot,
+//! and it must not cost CPU time where nothing waits. So it has a controller of its own, `ByWaits`
+//! of `pando-scan`. Decision 29 (`docs/decisions`) compares them.
 //!
 //! All tuned numbers are in `tuning`.
 
 mod delay;
 mod throughput;
-pub(crate) mod tuning;
-pub(crate) mod waits;
+mod tuning;
 
-pub(crate) use delay::ByDelay;
+pub use delay::ByDelay;
 pub use throughput::{ByThroughput, Calls, Queue};
-pub use tuning::HELPER_FIRST;
-pub(crate) use waits::ByWaits;
+pub use tuning::{HELPER_FIRST, SAME_RATE};

@@ -1,4 +1,5 @@
-//! The number of threads of a scan, by the waits of its entries.
+//! The number of threads of a scan, by the waits of its entries (see `pando_concurrency` for the
+//! others).
 //!
 //! While nothing waits, the caller works alone: another thread would cost more than a call. As soon
 //! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as keep one of them

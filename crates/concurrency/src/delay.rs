@@ -13,7 +13,7 @@ use super::{
 
 /// Finds the number of calls at once that does not make them slower.
 #[derive(Debug)]
-pub(crate) struct ByDelay {
+pub struct ByDelay {
     max: usize,
     limit: usize,
     /// The calls of this round.
@@ -24,6 +24,7 @@ pub(crate) struct ByDelay {
 
 impl ByDelay {
     /// For at most `max` calls, from one.
+    #[must_use]
     pub fn new(max: usize) -> Self {
         Self { max, limit: 1, round: Calls::default(), best: None }
     }

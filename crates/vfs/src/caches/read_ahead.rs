@@ -1,0 +1,380 @@
+//! Read-ahead: threads load the entries of a directory into the cache before a walk wants them.
+//!
+//! Difficulties, and the solution of each:
+//! 1. *The order.* Entries are listed in the directory's order, and asked for in the order of inode
+//!    numbers. On the file systems of Linux that is the order on the disk. So entries are gathered
+//!    in windows, which are sorted. The first window is small: a reader that follows waits for it.
+//! 2. *How many calls at once.* That is found by trial (`pando_concurrency`). A thread takes as
+//!    many names at once as the backing answers in [`PART_TIME`]. Another thread is started when
+//!    more calls are allowed than there are threads.
+//! 3. *A walk wants a name that is being loaded.* It waits for that call
+//!    ([`load_many`](super::load::load_many)), and names that a walk is loading are left out.
+//! 4. *Walks that want other names* need the same backing. While a thread waits for one of those,
+//!    half as many calls are made.
+//! 5. *How far.* A reader that asks for a read-ahead says how many entries it wants. A listing that
+//!    has started one by itself may stop anywhere. So it is kept a little ahead of the reader, and
+//!    farther the longer the reader follows ([`Job::follow`]).
+//! 6. *The end.* The threads are members of two groups ([`WaitGroup`]): that of the read-ahead, for
+//!    callers that wait for it, and that of the tree, for the thread that shuts it down.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use pando_concurrency::{ByThroughput, Calls, Queue};
+use pando_records::Mask;
+use pando_sync::{Counted, Member, WaitGroup, flush_retired, lock, pin};
+
+use crate::{
+    Error, RecordMask, Result,
+    caches::{
+        load::{Found, Version, bind_scanned, load_many},
+        xattrs::load_many_xattrs,
+    },
+    objects::dentry::Dentry,
+};
+
+/// The most threads that read ahead in a tree.
+const THREADS: usize = 64;
+/// Names in the first window. Each one after it has twice as many.
+const FIRST_WINDOW: usize = 128;
+/// The most names in a window: as many as a read-ahead holds in memory, twice.
+const WINDOW: usize = 4096;
+/// A thread takes as many names at once as are answered in this time: few if each waits on its own,
+/// and many if one wait answers all.
+const PART_TIME: Duration = Duration::from_millis(2);
+/// The fewest names that a thread takes at once. Many file systems read so many inodes of a block.
+const PART_MIN: usize = 4;
+/// The most names that a thread takes at once.
+const PART_MAX: usize = 64;
+
+/// A listing that reads ahead by itself is this far ahead at first, and at most.
+const AHEAD: usize = 1024;
+/// See [`AHEAD`].
+const AHEAD_MAX: usize = 16_384;
+
+/// Names of a directory, in the order in which they are asked for.
+#[derive(Default)]
+struct Window {
+    names: Vec<u8>,
+    /// The inode number, and where the name begins and ends in `names`.
+    entries: Vec<(u64, u32, u32)>,
+}
+
+impl Window {
+    fn name(&self, at: usize) -> &[u8] {
+        let (_, begin, end) = self.entries[at];
+        &self.names[begin as usize..end as usize]
+    }
+}
+
+/// A read-ahead of one directory.
+pub(crate) struct Job {
+    dir: Counted<Dentry>,
+    /// What is loaded of each entry.
+    mask: Mask,
+    /// The threads at work. Closed: cancelled.
+    pub threads: Arc<WaitGroup>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Entries that were listed, and of these, those that are done. Atomic: single independent
+    /// values.
+    pub listed: AtomicU64,
+    pub done: AtomicU64,
+    /// Names that the backing was asked for. The others were cached. Atomic, as above.
+    pub requested: AtomicU64,
+}
+
+struct State {
+    /// The window at work, and how many of its names were taken.
+    window: Arc<Window>,
+    taken: usize,
+    /// The window after it.
+    next: Option<Arc<Window>>,
+    /// A thread is gathering the next window.
+    is_scanning: bool,
+    /// Where the next window begins, how many names it has, and how many are wanted at most.
+    cookie: u64,
+    size: usize,
+    left: usize,
+    at_end: bool,
+    /// A reader follows: more may be wanted later. How many entries it has passed, and how many
+    /// were wanted so far.
+    is_followed: bool,
+    passed: usize,
+    wanted: usize,
+    /// Names in a part.
+    part: usize,
+    /// Threads, and how many of them are at a step. A thread waits only while another one is.
+    threads: usize,
+    active: usize,
+    controller: ByThroughput,
+    error: Option<Error>,
+}
+
+/// What a thread does next.
+enum Step {
+    /// Gathers the next window: so many names after a cookie.
+    Scan { cookie: u64, size: usize },
+    /// Loads these names of a window.
+    Load { window: Arc<Window>, from: usize, to: usize },
+}
+
+impl Job {
+    /// Starts to read ahead in a directory of a tree with a backing: at most `most` entries after a
+    /// cookie.
+    pub(crate) fn start(dir: Counted<Dentry>, cookie: u64, most: usize, mask: Mask) -> Result<Arc<Self>> {
+        Self::start_job(dir, cookie, most, mask, false)
+    }
+
+    /// As [`Job::start`], for a reader that follows.
+    pub(crate) fn start_followed(dir: Counted<Dentry>, cookie: u64, mask: Mask) -> Result<Arc<Self>> {
+        Self::start_job(dir, cookie, AHEAD, mask, true)
+    }
+
+    fn start_job(dir: Counted<Dentry>, cookie: u64, most: usize, mask: Mask, is_followed: bool) -> Result<Arc<Self>> {
+        let in_tree = dir.sb().background.enter(THREADS);
+        let job = Arc::new(Self {
+            dir,
+            mask,
+            threads: Arc::new(WaitGroup::new()),
+            state: Mutex::new(State {
+                window: Arc::default(),
+                taken: 0,
+                next: None,
+                is_scanning: false,
+                cookie,
+                size: FIRST_WINDOW,
+                left: most,
+                at_end: false,
+                is_followed,
+                passed: 0,
+                wanted: most,
+                part: PART_MIN,
+                threads: 1,
+                active: 0,
+                controller: ByThroughput::new(1, THREADS, Queue::Short),
+                error: None,
+            }),
+            changed: Condvar::new(),
+            listed: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
+        });
+        let Some(in_tree) = in_tree else {
+            return Err(if job.dir.sb().background.is_closed() { Error::Stale } else { Error::TryAgain });
+        };
+        let in_job = job.threads.enter(THREADS).expect("just made");
+        spawn(in_tree, in_job, job.clone())?;
+        Ok(job)
+    }
+
+    /// The error that has ended the read-ahead, if one has.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.state().error
+    }
+
+    /// No more calls are made. Those in flight are not waited for.
+    pub(crate) fn cancel(&self) {
+        self.threads.close();
+        // Under the lock: a thread that is about to wait has seen it, or is woken.
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    /// The reader of a listing has passed so many more entries. False if nothing more is read ahead
+    /// of it.
+    pub(crate) fn follow(self: &Arc<Self>, entries: usize) -> bool {
+        let mut state = self.state();
+        state.passed += entries;
+        let wanted = (AHEAD + 2 * state.passed).min(AHEAD_MAX + state.passed);
+        let more = wanted.saturating_sub(state.wanted);
+        state.wanted += more;
+        state.left += more;
+        // The threads end when the reader is far behind.
+        if state.threads == 0 && !state.at_end && state.left > 0 && !self.is_over(&state) {
+            self.add_thread(&mut state);
+        }
+        state.threads > 0
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.error.is_some() || self.threads.is_closed() || self.dir.sb().background.is_closed()
+    }
+
+    /// The next step of a thread. None if there is nothing left to do, and the thread ends.
+    fn next(&self) -> Option<Step> {
+        let mut state = self.state();
+        loop {
+            if state.taken == state.window.entries.len()
+                && let Some(next) = state.next.take()
+            {
+                (state.window, state.taken) = (next, 0);
+            }
+            let has_names = state.taken < state.window.entries.len();
+            let may_scan = !state.is_scanning && !state.at_end && state.left > 0 && state.next.is_none();
+            if self.is_over(&state) || !has_names && !may_scan && !state.is_scanning {
+                state.threads -= 1;
+                return None;
+            }
+            if state.active < self.allowed(&state) {
+                if may_scan && 2 * state.taken >= state.window.entries.len() {
+                    (state.is_scanning, state.active) = (true, state.active + 1);
+                    return Some(Step::Scan { cookie: state.cookie, size: state.size.min(state.left) });
+                }
+                if has_names {
+                    let from = state.taken;
+                    state.taken = state.window.entries.len().min(from + state.part);
+                    state.active += 1;
+                    return Some(Step::Load { window: state.window.clone(), from, to: state.taken });
+                }
+            }
+            flush_retired();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many threads may be at a step.
+    fn allowed(&self, state: &State) -> usize {
+        let limit = state.controller.limit();
+        if self.dir.sb().foreground.any() { limit.div_ceil(2) } else { limit }
+    }
+
+    /// The body of a thread.
+    fn work(self: &Arc<Self>) {
+        while let Some(step) = self.next() {
+            let ends = Ends(self);
+            let result = match step {
+                Step::Scan { cookie, size } => self.scan(cookie, size),
+                Step::Load { window, from, to } => self.load(&window, from, to),
+            };
+            if let Err(error) = result {
+                self.state().error.get_or_insert(error);
+            }
+            drop(ends);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Gathers the next window. Entries that come with their attributes are loaded at once.
+    fn scan(&self, cookie: u64, size: usize) -> Result<()> {
+        let (inode, sb) = (self.dir.inode(), self.dir.sb());
+        let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
+        let before = Version::of(inode)?;
+        let (mut window, mut attributes, mut last) = (Window::default(), Vec::new(), cookie);
+        let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
+        backing.scan(inode.ino, cookie, RecordMask::ATTR, &mut |entry| {
+            let begin = window.names.len() as u32;
+            window.names.extend_from_slice(entry.name);
+            window.entries.push((entry.ino, begin, window.names.len() as u32));
+            attributes.push(entry.attr.cloned());
+            last = entry.cookie;
+            window.entries.len() < size
+        })?;
+        drop(lock);
+        let listed = window.entries.len();
+        if attributes.iter().any(Option::is_some) {
+            let found = attributes.into_iter().enumerate().filter(|(_, attr)| attr.is_some());
+            bind_scanned(&self.dir, found.map(|(at, attr)| Found { name: window.name(at), attr }), before)?;
+        }
+        window.entries.sort_unstable();
+        self.listed.fetch_add(listed as u64, Ordering::Relaxed);
+        let mut state = self.state();
+        state.is_scanning = false;
+        state.cookie = last;
+        state.left -= listed;
+        state.at_end = listed < size || state.left == 0 && !state.is_followed;
+        state.size = WINDOW.min(2 * state.size);
+        state.next = (listed > 0).then(|| Arc::new(window));
+        Ok(())
+    }
+
+    /// Loads names of a window.
+    fn load(self: &Arc<Self>, window: &Window, from: usize, to: usize) -> Result<()> {
+        let names: Vec<&[u8]> = (from..to).map(|at| window.name(at)).collect();
+        let began = Instant::now();
+        let requested = load_many(&self.dir, &names)?;
+        if self.mask.wants_xattrs() {
+            self.load_xattrs(&names);
+        }
+        let took = began.elapsed();
+        self.requested.fetch_add(requested as u64, Ordering::Relaxed);
+        self.done.fetch_add(names.len() as u64, Ordering::Relaxed);
+        let mut state = self.state();
+        let was_full = state.active >= state.controller.limit();
+        let each = took / names.len() as u32;
+        state.part = ((PART_TIME.as_nanos() / each.as_nanos().max(1)) as usize).clamp(PART_MIN, PART_MAX);
+        // Answers of the cache say nothing of the backing.
+        if requested > 0 && was_full {
+            state.controller.learn(Calls::of(1, took));
+        } else {
+            state.controller.interrupted();
+        }
+        let has_work = state.taken < state.window.entries.len() || !state.at_end;
+        if state.threads < self.allowed(&state) && has_work {
+            self.add_thread(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Loads the extended attributes of names that are cached. Those that cannot be loaded are left
+    /// to the thread that wants them.
+    fn load_xattrs(&self, names: &[&[u8]]) {
+        let (sb, inode) = (self.dir.sb(), self.dir.inode());
+        let Ok(directory) = inode.directory() else { return };
+        let guard = pin();
+        let cached =
+            |name: &&[u8]| directory.dirent(sb.hash(inode.ino, name), name, &guard)?.to_ref().value.load(&guard)?.get();
+        let cached: Vec<Counted<Dentry>> = names.iter().filter_map(cached).collect();
+        drop(guard);
+        let _ = load_many_xattrs(cached.iter().map(|dentry| dentry.inode()).enumerate());
+    }
+
+    /// Starts another thread, if the tree may have one more.
+    fn add_thread(self: &Arc<Self>, state: &mut State) {
+        let (Some(in_tree), Some(in_job)) = (self.dir.sb().background.enter(THREADS), self.threads.enter(THREADS))
+        else {
+            return;
+        };
+        if spawn(in_tree, in_job, self.clone()).is_ok() {
+            state.threads += 1;
+        }
+    }
+}
+
+/// Starts a thread of a read-ahead.
+fn spawn(in_tree: Member, in_job: Member, job: Arc<Job>) -> Result<()> {
+    let body = move || {
+        let (_in_tree, _in_job) = (in_tree, in_job);
+        // Dropped before those: a thread that has left the tree holds nothing of it.
+        let job = job;
+        job.work();
+    };
+    thread::Builder::new().name("pando-ahead".into()).spawn(body).map_err(|_| Error::TryAgain)?;
+    Ok(())
+}
+
+/// Ends a step. If the backing has panicked, the read-ahead ends.
+struct Ends<'a>(&'a Job);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.active -= 1;
+        if thread::panicking() {
+            state.error.get_or_insert(Error::Io);
+            state.threads -= 1;
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
