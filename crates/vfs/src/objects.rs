@@ -12,6 +12,7 @@ pub(crate) mod links;
 pub(crate) mod lockable;
 pub(crate) mod path;
 pub(crate) mod stat;
+pub(crate) mod statahead;
 pub(crate) mod superblock;
 pub(crate) mod tables;
 pub(crate) mod times;

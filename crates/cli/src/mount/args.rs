@@ -93,8 +93,8 @@ pub struct MountArgs {
 
     /// Do not read ahead of listings
     ///
-    /// While a listing with attributes waits for SOURCE at each name, threads of the server load
-    /// the following names. The number of calls in flight is found by trial, 64 at most.
+    /// While a program waits for SOURCE at each name that it has listed, threads of the server load
+    /// other names of the directory. The number of calls in flight is found by trial, 64 at most.
     #[arg(long, requires = "source")]
     pub no_read_ahead: bool,
 

@@ -411,3 +411,28 @@ fn read_ahead_of_a_listing_follows_it() {
     assert!(store.cached_inodes() < 10_000);
     assert_eq!(vfs.evict(usize::MAX).map(|_| ()), Ok(()), "nothing is in use any more");
 }
+
+/// A program that has listed a directory and looks its names up one by one, in any order, finds
+/// most of them.
+#[test]
+fn look_ups_after_a_listing_are_read_ahead() {
+    const FILES: u64 = 2000;
+    for (read_ahead, lists) in [(true, true), (true, false), (false, true)] {
+        let driver = MapFs::new(MapOptions::default());
+        let store = driver.handle();
+        let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(read_ahead)).expect("a tree");
+        let root = Context::new(&vfs, Credentials::root());
+        fill(&vfs, &root, "", FILES as u32);
+        let dir = directory(&vfs, &root, "/");
+        if lists {
+            dir.readdir(0, |_| true).expect("lists");
+        }
+        store.set_delays(vec![Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_millis(1)) }]);
+        let before = store.calls(Call::Lookup);
+        for n in (0..FILES).rev() {
+            assert_eq!(stat(&vfs, &root, &format!("/{n}")), Ok(0o600));
+        }
+        let calls = store.calls(Call::Lookup) - before;
+        assert_eq!(calls < FILES / 2, read_ahead && lists, "{calls} calls, {read_ahead} {lists}");
+    }
+}

@@ -5,8 +5,9 @@
 //! inside. The group *keeps* values for as long as threads are inside: the last one to leave drops
 //! them. (Closing and waiting are known as rundown protection on Windows.)
 //!
-//! Everything happens under one mutex, a leaf. Threads often ask whether the group is closed, so
-//! that is an atomic value of its own, written under the mutex.
+//! Everything happens under one mutex. Kept values are dropped under it, so their drops take only
+//! locks under which no thread enters or leaves a group. Threads often ask whether the group is
+//! closed, so that is an atomic value of its own, written under the mutex.
 
 use std::sync::{Arc, PoisonError};
 

@@ -13,7 +13,7 @@
 //!   freezes the dentry if only the cache's own references are left. No thread can get a reference
 //!   to a frozen dentry. Then it is removed (`evict`).
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Instant};
 
 use pando_sync::{Counted, pin};
 
@@ -23,6 +23,7 @@ use crate::{
         binding::change_count,
         evict::shown_at,
         load::load,
+        read_ahead::{NAME_WAITED, look_up_waited},
         refresh::{refresh, refresh_inode},
     },
     objects::{dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
@@ -46,8 +47,12 @@ impl Ask {
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
                 sb.requests.run(&request, || {
-                    let _waiting = sb.foreground.enter();
-                    load(namespace, &dir, &request.1)
+                    let (_waiting, began) = (sb.foreground.enter(), Instant::now());
+                    let loaded = load(namespace, &dir, &request.1);
+                    if began.elapsed() >= NAME_WAITED {
+                        look_up_waited(&dir);
+                    }
+                    loaded
                 })
             }
             Self::Changes(dir, count) => {

@@ -273,10 +273,10 @@ pub(crate) fn bind_scanned<'b>(
         let guard = pin();
         found.filter(|found| directory.dirent(names.hash(found.name), found.name, &guard).is_none()).collect()
     };
-    let mut bare = Vec::new();
+    let (mut bare, mut pauses) = (Vec::new(), LOCK_PAUSES);
     for Found { name, attr } in missing {
         match attr {
-            Some(attr) => bind_found(dir, name, &attr, before)?,
+            Some(attr) => bind_found(dir, name, &attr, before, &mut pauses)?,
             None => bare.push(name),
         }
     }
@@ -311,32 +311,35 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize>
         }
     })?;
     drop(whole);
+    let mut pauses = LOCK_PAUSES;
     for (name, attr) in claimed.iter().zip(answers) {
-        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before))?;
+        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before, &mut pauses))?;
     }
     Ok(claimed.len())
 }
 
-/// How often the lock of a name is tried, and the pause after each time. A lock has many names. The
-/// change of one of them may wait long for the backing, and a load of others must not wait for it.
-const LOCK_TRIES: u32 = 50;
-/// See [`LOCK_TRIES`].
+/// How often a batch of names waits for locks, for [`LOCK_PAUSE`] each time. A lock has many names.
+/// The change of one of them may wait long for the backing, and a load of others must not wait for
+/// it.
+const LOCK_PAUSES: u32 = 50;
+/// See [`LOCK_PAUSES`].
 const LOCK_PAUSE: Duration = Duration::from_micros(200);
 
 /// Binds a name that the backing has found, unless the name stays locked. `before` was taken before
-/// the request.
-fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Version) -> Result<()> {
+/// the request. `pauses` is how often the caller's batch may still wait for a lock.
+fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Version, pauses: &mut u32) -> Result<()> {
     let inode = dir.inode();
     let (sb, directory) = (&inode.shard.sb, inode.directory()?);
     let hash = sb.hash(inode.ino, name);
     let key = Lockable::name(inode, hash)?.key;
-    let lock = (0..LOCK_TRIES).find_map(|tries| {
-        if tries > 0 {
-            std::thread::sleep(LOCK_PAUSE);
+    let _lock = loop {
+        match sb.namespace.names.try_lock_one(key) {
+            Some(lock) => break lock,
+            None if *pauses == 0 => return Ok(()),
+            None => std::thread::sleep(LOCK_PAUSE),
         }
-        sb.namespace.names.try_lock_one(key)
-    });
-    let Some(_lock) = lock else { return Ok(()) };
+        *pauses -= 1;
+    };
     let guard = pin();
     // Checked under the name lock: a thread that has changed the name since has counted that before
     // it released the lock.

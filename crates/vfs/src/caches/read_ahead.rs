@@ -43,7 +43,7 @@ use crate::{
 const THREADS: usize = 64;
 /// Names in the first window. Each one after it has twice as many.
 const FIRST_WINDOW: usize = 128;
-/// The most names in a window: as many as a read-ahead holds in memory, twice.
+/// The most names in a window. A read-ahead holds two windows in memory.
 const WINDOW: usize = 4096;
 /// A thread takes as many names at once as are answered in this time: few if each waits on its own,
 /// and many if one wait answers all.
@@ -53,9 +53,11 @@ const PART_MIN: usize = 4;
 /// The most names that a thread takes at once.
 const PART_MAX: usize = 64;
 
-/// A listing that reads ahead by itself is this far ahead at first, and at most.
+/// A name that takes longer to load has waited for a disk or a server.
+pub(crate) const NAME_WAITED: Duration = Duration::from_micros(50);
+/// A listing that reads ahead by itself is this far ahead at first.
 const AHEAD: usize = 1024;
-/// See [`AHEAD`].
+/// It is never farther ahead.
 const AHEAD_MAX: usize = 16_384;
 
 /// Names of a directory, in the order in which they are asked for.
@@ -82,12 +84,14 @@ pub(crate) struct Job {
     pub threads: Arc<WaitGroup>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Entries that were listed, and of these, those that are done. Atomic: single independent
-    /// values.
+    /// Entries that were listed; of these, those that are done; of these, names that the backing
+    /// was asked for. Atomic, written in this order, and read in the other one.
     pub listed: AtomicU64,
     pub done: AtomicU64,
-    /// Names that the backing was asked for. The others were cached. Atomic, as above.
     pub requested: AtomicU64,
+    /// Where the listing has come to. The largest number: to the end, or to an error. Atomic: a
+    /// single independent value.
+    listed_to: AtomicU64,
 }
 
 struct State {
@@ -98,7 +102,7 @@ struct State {
     next: Option<Arc<Window>>,
     /// A thread is gathering the next window.
     is_scanning: bool,
-    /// Where the next window begins, how many names it has, and how many are wanted at most.
+    /// Where the next window begins, how many names it has, and how many more are wanted.
     cookie: u64,
     size: usize,
     left: usize,
@@ -110,7 +114,8 @@ struct State {
     wanted: usize,
     /// Names in a part.
     part: usize,
-    /// Threads, and how many of them are at a step. A thread waits only while another one is.
+    /// Threads, and how many of them are at a step. A thread waits only while another one is at a
+    /// step.
     threads: usize,
     active: usize,
     controller: ByThroughput,
@@ -165,6 +170,7 @@ impl Job {
             listed: AtomicU64::new(0),
             done: AtomicU64::new(0),
             requested: AtomicU64::new(0),
+            listed_to: AtomicU64::new(cookie),
         });
         let Some(in_tree) = in_tree else {
             return Err(if job.dir.sb().background.is_closed() { Error::Stale } else { Error::TryAgain });
@@ -200,7 +206,7 @@ impl Job {
         if state.threads == 0 && !state.at_end && state.left > 0 && !self.is_over(&state) {
             self.add_thread(&mut state);
         }
-        state.threads > 0
+        state.threads > 0 && !self.is_over(&state)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -222,8 +228,15 @@ impl Job {
             }
             let has_names = state.taken < state.window.entries.len();
             let may_scan = !state.is_scanning && !state.at_end && state.left > 0 && state.next.is_none();
-            if self.is_over(&state) || !has_names && !may_scan && !state.is_scanning {
+            let has_work = has_names || may_scan || state.is_scanning;
+            if has_work && self.dir.sb().background.is_closed() {
+                self.fail(Error::Stale, &mut state);
+            }
+            if !has_work || self.is_over(&state) {
                 state.threads -= 1;
+                if state.threads == 0 {
+                    (state.window, state.taken, state.next) = (Arc::default(), 0, None);
+                }
                 return None;
             }
             if state.active < self.allowed(&state) {
@@ -243,6 +256,12 @@ impl Job {
         }
     }
 
+    /// Ends the read-ahead. The first error is kept.
+    fn fail(&self, error: Error, state: &mut State) {
+        state.error.get_or_insert(error);
+        self.listed_to.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// How many threads may be at a step.
     fn allowed(&self, state: &State) -> usize {
         let limit = state.controller.limit();
@@ -258,7 +277,7 @@ impl Job {
                 Step::Load { window, from, to } => self.load(&window, from, to),
             };
             if let Err(error) = result {
-                self.state().error.get_or_insert(error);
+                self.fail(error, &mut self.state());
             }
             drop(ends);
         }
@@ -273,6 +292,9 @@ impl Job {
         let (mut window, mut attributes, mut last) = (Window::default(), Vec::new(), cookie);
         let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
         backing.scan(inode.ino, cookie, RecordMask::ATTR, &mut |entry| {
+            if window.entries.len() >= size {
+                return false;
+            }
             let begin = window.names.len() as u32;
             window.names.extend_from_slice(entry.name);
             window.entries.push((entry.ino, begin, window.names.len() as u32));
@@ -287,7 +309,8 @@ impl Job {
             bind_scanned(&self.dir, found.map(|(at, attr)| Found { name: window.name(at), attr }), before)?;
         }
         window.entries.sort_unstable();
-        self.listed.fetch_add(listed as u64, Ordering::Relaxed);
+        self.listed.fetch_add(listed as u64, Ordering::Release);
+        self.listed_to.store(if listed < size { u64::MAX } else { last }, Ordering::Relaxed);
         let mut state = self.state();
         state.is_scanning = false;
         state.cookie = last;
@@ -307,8 +330,8 @@ impl Job {
             self.load_xattrs(&names);
         }
         let took = began.elapsed();
-        self.requested.fetch_add(requested as u64, Ordering::Relaxed);
-        self.done.fetch_add(names.len() as u64, Ordering::Relaxed);
+        self.done.fetch_add(names.len() as u64, Ordering::Release);
+        self.requested.fetch_add(requested as u64, Ordering::Release);
         let mut state = self.state();
         let was_full = state.active >= state.controller.limit();
         let each = took / names.len() as u32;
@@ -319,8 +342,9 @@ impl Job {
         } else {
             state.controller.interrupted();
         }
-        let has_work = state.taken < state.window.entries.len() || !state.at_end;
-        if state.threads < self.allowed(&state) && has_work {
+        let has_names = state.taken < state.window.entries.len() || state.next.is_some();
+        let has_work = has_names || state.is_scanning || !state.at_end && state.left > 0;
+        if has_work && state.threads < self.allowed(&state) {
             self.add_thread(&mut state);
         }
         Ok(())
@@ -351,6 +375,51 @@ impl Job {
     }
 }
 
+/// The read-ahead of a listing. It is cancelled when this is dropped.
+#[derive(Default)]
+pub(crate) struct ListingAhead(Mutex<Option<Arc<Job>>>);
+
+impl ListingAhead {
+    /// Cancels the read-ahead, if there is one, and goes on with another.
+    pub(crate) fn replace(&self, job: Option<Arc<Job>>) {
+        let old = std::mem::replace(&mut *lock(&self.0), job);
+        old.inspect(|job| job.cancel());
+    }
+
+    /// As [`Job::follow`].
+    pub(crate) fn follow(&self, entries: usize) -> bool {
+        lock(&self.0).as_ref().is_some_and(|job| job.follow(entries))
+    }
+}
+
+impl Drop for ListingAhead {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+/// A look-up in a directory has waited for the backing. If the directory was listed before, the
+/// next look-ups probably wait, too.
+pub(crate) fn look_up_waited(dir: &Counted<Dentry>) {
+    let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.read_ahead) else { return };
+    let Some((cookie, entries)) = lock(&backed.statahead).missed() else { return };
+    match Job::start(dir.clone(), cookie, entries, Mask::STAT) {
+        Ok(job) => job.threads.keep(Ended(job.clone())),
+        Err(_) => lock(&backed.statahead).ended(None),
+    }
+}
+
+/// Notes the end of a read-ahead that look-ups have started.
+struct Ended(Arc<Job>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let Some(backed) = self.0.dir.inode().backed_dir() else { return };
+        let to = self.0.listed_to.load(Ordering::Relaxed);
+        lock(&backed.statahead).ended((to != u64::MAX).then_some(to));
+    }
+}
+
 /// Starts a thread of a read-ahead.
 fn spawn(in_tree: Member, in_job: Member, job: Arc<Job>) -> Result<()> {
     let body = move || {
@@ -371,7 +440,7 @@ impl Drop for Ends<'_> {
         let mut state = self.0.state();
         state.active -= 1;
         if thread::panicking() {
-            state.error.get_or_insert(Error::Io);
+            self.0.fail(Error::Io, &mut state);
             state.threads -= 1;
         }
         drop(state);

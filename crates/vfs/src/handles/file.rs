@@ -1,7 +1,7 @@
 //! The open file description: the dentry, the flags and the position.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    OnceLock,
     atomic::{AtomicU16, AtomicU32, Ordering, fence},
 };
 
@@ -9,7 +9,7 @@ use pando_sync::{Position, pin};
 
 use crate::{
     Context, DentryRef, Error, Result,
-    caches::{read_ahead::Job, write_back::store_times},
+    caches::{read_ahead::ListingAhead, write_back::store_times},
     handles::held::Held,
     objects::inode::Inode,
     types::{FileKind, OpenFlags, cred::Writer},
@@ -32,8 +32,8 @@ pub struct File {
     /// How many entries the reader of a listing took at its last call, before it had no more room;
     /// 0 if it always had. Atomic: a single independent value.
     pub(crate) taken: AtomicU16,
-    /// The read-ahead of a listing that waits for the backing. Guarded by its own mutex, a leaf.
-    pub(crate) ahead: Mutex<Option<Arc<Job>>>,
+    /// The read-ahead of a listing that waits for the backing.
+    pub(crate) ahead: OnceLock<Box<ListingAhead>>,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use
     /// it.
     pub(crate) position: Position,
@@ -54,9 +54,6 @@ impl Drop for File {
     /// times.
     #[inline]
     fn drop(&mut self) {
-        if let Some(job) = self.ahead.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            job.cancel();
-        }
         let inode = self.inode();
         if self.writer.is_some() && inode.is_backed() {
             writer_closed(inode);
@@ -98,7 +95,7 @@ impl File {
             writer,
             read_only: context.read_only,
             taken: AtomicU16::new(0),
-            ahead: Mutex::new(None),
+            ahead: OnceLock::new(),
             position: Position::new(0),
         }
     }

@@ -22,8 +22,8 @@ pub struct VfsOptions {
     pub mode: u32,
     /// How changes of names in one directory exclude each other, in all trees of the namespace.
     pub directory_locks: DirectoryLocks,
-    /// Whether a listing with attributes, in a tree with a backing, reads ahead by itself when it
-    /// has to wait.
+    /// Whether listings with attributes, and look-ups after a listing, read ahead when they have to
+    /// wait, in a tree with a backing.
     pub read_ahead: bool,
     /// See [`crate::introspection::vfs_with_hash_key`].
     pub(crate) hash_key: Option<(u64, u64)>,

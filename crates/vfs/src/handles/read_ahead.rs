@@ -10,8 +10,8 @@ use crate::{Result, caches::read_ahead::Job};
 
 /// A read-ahead in progress ([`File::readahead`](crate::File::readahead)).
 ///
-/// Dropping the handle does not end the read-ahead. It ends with the directory, with
-/// [`ReadAhead::cancel`], or when the tree is unmounted.
+/// The handle holds the directory. Dropping it does not end the read-ahead, which ends with the
+/// directory, with [`ReadAhead::cancel`], or when the tree is unmounted.
 #[must_use = "the handle can wait for the read-ahead and cancel it"]
 pub struct ReadAhead(pub(crate) Option<Arc<Job>>);
 
@@ -21,9 +21,10 @@ pub struct ReadAhead(pub(crate) Option<Arc<Job>>);
 pub struct ReadAheadProgress {
     /// Entries of the directory that were listed.
     pub listed: u64,
-    /// Of these, entries that are done: they are cached, or could not be loaded.
+    /// Of these, entries that are done: the read-ahead has nothing more to do for them.
     pub done: u64,
-    /// Of these, entries that the driver was asked for. The others were cached.
+    /// Of these, entries that the driver was asked for. The others were cached, or a walk was
+    /// loading them.
     pub requested: u64,
     /// Whether it has ended.
     pub has_ended: bool,

@@ -21,9 +21,10 @@ use crate::{
 
 /// A namespace: a tree, and the trees that are mounted in it.
 ///
-/// A clone is cheap, and all clones are the same namespace. It starts no thread, and shares no
-/// state with other namespaces except the memory reclaimer. When the last clone is dropped, the
-/// trees are unmounted; files that are still open keep the objects that they need.
+/// A clone is cheap, and all clones are the same namespace. It starts no thread, except for
+/// read-ahead in a tree with a backing, and shares no state with other namespaces except the memory
+/// reclaimer. When the last clone is dropped, the trees are unmounted; files that are still open
+/// keep the objects that they need.
 ///
 /// A context and a dentry belong to one namespace. A path that starts at a dentry of another
 /// namespace is refused (EXDEV). A call on a dentry itself works on the dentry's own tree.

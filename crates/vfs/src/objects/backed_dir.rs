@@ -1,11 +1,17 @@
 //! The additional state of a directory in a tree with a backing: its negative dentries and its
 //! counters.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+};
 
 use pando_sync::{Detached, Guard, Node, Shared, SplitTable};
 
-use crate::types::name::{Name, equal};
+use crate::{
+    objects::statahead::Statahead,
+    types::name::{Name, equal},
+};
 
 /// The largest number of negative dentries in a directory. When it is reached, all of them are
 /// removed.
@@ -27,6 +33,8 @@ pub(crate) struct BackedDir {
     /// The count of reports at which the cached names were last valid. Atomic, with release and
     /// acquire: a thread that sees the count sees what was read.
     pub checked: AtomicU64,
+    /// Whether its names are being looked up after a listing. Guarded by its own mutex, a leaf.
+    pub statahead: Mutex<Statahead>,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.
     pub changing: AtomicUsize,

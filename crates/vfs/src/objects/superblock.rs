@@ -146,7 +146,7 @@ pub(crate) struct SuperBlock {
     pub evicting: RwLock<()>,
     /// The threads that read ahead. Closed when the tree is shut down.
     pub background: Arc<WaitGroup>,
-    /// Names that a listing has loaded lately have waited, each for itself. Atomic: a hint.
+    /// Whether names that a listing has loaded lately had to wait, each for itself. Atomic: a hint.
     pub names_wait: AtomicBool,
     /// The threads that wait for a call of the backing that an operation needs.
     pub foreground: Foreground,

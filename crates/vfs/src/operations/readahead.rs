@@ -16,14 +16,14 @@ use crate::{
 impl File {
     /// Starts to load the entries after `cookie` into the cache, `entries` at most, and what `mask`
     /// names of them. The inodes are loaded with any mask; extended attributes if it contains
-    /// [`Mask::XATTR_NAMES`] or [`Mask::XATTR_VALUES`]. It returns at once. A tree in memory has
-    /// nothing to load.
+    /// [`Mask::XATTR_NAMES`] or [`Mask::XATTR_VALUES`]. The call returns at once. A tree in memory
+    /// has nothing to load.
     ///
-    /// Threads that end with the read-ahead ask the driver for many names at once, in the order of
-    /// the inode numbers. How many calls are in flight is found by trial, 64 at most in a tree, and
-    /// half as many while other operations wait for the driver. A walk that wants a name that is
-    /// being loaded waits for that call. A read-ahead never changes a result: an entry that cannot
-    /// be loaded is left to the operation that wants it.
+    /// Threads, which end with the read-ahead, ask the driver for many names at once, in the order
+    /// of the inode numbers. How many calls are in flight is found by trial, 64 at most in a tree,
+    /// and half as many while other operations wait for the driver. A walk that wants a name that
+    /// is being loaded waits for that call. A read-ahead never changes a result: an entry that
+    /// cannot be loaded is left to the operation that wants it.
     ///
     /// ```
     /// # use pando_memfs::{MemFs, MemOptions};
@@ -41,7 +41,8 @@ impl File {
     /// # Errors
     /// EINVAL for a cookie beyond 2^63 - 1 and for parts that a tree does not have, EBADF if not
     /// open for reading, ENOTDIR, ENOENT if the directory was removed, EACCES if `context` may not
-    /// search it, and EAGAIN if no thread can be started.
+    /// search it, EAGAIN if no thread can be started or 64 read ahead in the tree already, and
+    /// ESTALE if the tree was unmounted.
     pub fn readahead(&self, context: &Context, cookie: u64, entries: usize, mask: Mask) -> Result<ReadAhead> {
         self.expect_listable(cookie)?;
         if !PARTS.contains(mask) {

@@ -1,9 +1,6 @@
 //! readdir of a backed tree, in the backing's order and with its cookies.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::Ordering, time::Instant};
 
 use pando_records::Mask;
 use pando_sync::{Guard, Shared, lock};
@@ -12,7 +9,7 @@ use crate::{
     DentryRef, Error, File, RecordMask, Result, Stat,
     caches::{
         load::{Found, Version, bind_scanned, load_many},
-        read_ahead::Job,
+        read_ahead::{Job, NAME_WAITED},
     },
     objects::{dentry::Dentry, stat::stat_of},
     operations::{
@@ -27,8 +24,6 @@ use crate::{
 
 /// Names that a listing loads at once before it knows whether they wait.
 const PART: usize = 16;
-/// A name that takes longer has waited for a disk or a server.
-const NAME_WAITED: Duration = Duration::from_micros(50);
 
 /// Gathers the next entries of a backed tree, in the backing's order and with its cookies, until
 /// the batch has `limit` of them. With their inodes if `plus` has the parts that the reader wants.
@@ -41,6 +36,9 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     let before = Version::of(inode)?;
     let first = batch.entries.len();
     let sb = dir.0.sb();
+    if let (None, Some(backed)) = (plus, inode.backed_dir()) {
+        lock(&backed.statahead).listed(cookie);
+    }
     let waiting = sb.foreground.enter();
     let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
     let mut attributes = Vec::new();
@@ -58,9 +56,9 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     let missing = bind_scanned(&dir.0, found, before)?;
     let failed = load_missing(file, cookie, mask, &missing, batch.entries.len() - first).err();
     drop(waiting);
-    // If the request has failed as a whole, no name is asked for alone.
+    // If a request has failed as a whole, no name of it is asked for alone.
     let child = |name: &[u8]| match failed {
-        Some(error) if missing.contains(&name) => Err(error),
+        Some((error, names)) if names.contains(&name) => Err(error),
         _ => child(dir, name),
     };
     let children: Vec<_> = batch.iter().skip(first).map(|(name, _)| child(name)).collect();
@@ -86,14 +84,21 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
 ///
 /// If each name waits for a disk or a server, a read-ahead is started, which the open file keeps.
 /// It also loads the names that are left out here, and [`child`] waits for them.
-fn load_missing(file: &File, cookie: u64, mask: Mask, missing: &[&[u8]], listed: usize) -> Result<()> {
+///
+/// # Errors
+/// Those of a request as a whole, and the names in it.
+fn load_missing<'a, 'b>(
+    file: &File,
+    cookie: u64,
+    mask: Mask,
+    missing: &'a [&'b [u8]],
+    listed: usize,
+) -> std::result::Result<(), (Error, &'a [&'b [u8]])> {
     let (dir, sb) = (&file.dentry().0, file.dentry().0.sb());
-    {
-        let mut ahead = lock(&file.ahead);
+    if let Some(ahead) = file.ahead.get() {
         if cookie == 0 {
-            ahead.take().inspect(|job| job.cancel());
-        }
-        if ahead.as_ref().is_some_and(|job| job.follow(listed)) {
+            ahead.replace(None);
+        } else if ahead.follow(listed) {
             return Ok(());
         }
     }
@@ -101,7 +106,7 @@ fn load_missing(file: &File, cookie: u64, mask: Mask, missing: &[&[u8]], listed:
     let few = if sb.names_wait.load(Ordering::Relaxed) { PART.min(missing.len()) } else { missing.len() };
     let (first, rest) = missing.split_at(few);
     let began = Instant::now();
-    let asked = load_many(dir, first)?;
+    let asked = load_many(dir, first).map_err(|error| (error, missing))?;
     if asked >= PART / 2 {
         let have_waited = began.elapsed() >= NAME_WAITED * asked as u32;
         if sb.names_wait.load(Ordering::Relaxed) != have_waited {
@@ -111,12 +116,12 @@ fn load_missing(file: &File, cookie: u64, mask: Mask, missing: &[&[u8]], listed:
             // Without one, this listing goes on alone.
             if let Ok(job) = Job::start_followed(dir.clone(), cookie, mask) {
                 job.follow(listed);
-                *lock(&file.ahead) = Some(job);
+                file.ahead.get_or_init(Box::default).replace(Some(job));
                 return Ok(());
             }
         }
     }
-    load_many(dir, rest).map(drop)
+    load_many(dir, rest).map(drop).map_err(|error| (error, rest))
 }
 
 /// The dentry that a name in this directory is bound to, and its attributes. The backing is asked
