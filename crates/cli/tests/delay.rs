@@ -7,6 +7,8 @@ mod requests;
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+    process::Command,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -223,6 +225,39 @@ fn a_directory_that_cannot_be_read_reports_it() {
     assert_eq!((asked.count("readdirplus"), asked.count("readdir")), (1, 0), "requests count even if they fail");
     fs::write(mounted.path("f"), "the rest goes on").unwrap();
     mounted.umount();
+}
+
+/// A listing with attributes, and look-ups after a listing, make a mount ask its slow source for
+/// many names at once.
+#[test]
+fn mount_of_a_slow_source_asks_for_many_names_at_once() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let with_ls = |dir: &Path| {
+        assert!(Command::new("ls").arg("-l").arg(dir).output().unwrap().status.success());
+    };
+    let look_up_later = |dir: &Path| {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        assert!(names.iter().all(|path| fs::symlink_metadata(path).unwrap().is_file()));
+    };
+    for (program, what) in [(&with_ls as &dyn Fn(&Path), "ls -l"), (&look_up_later, "look-ups")] {
+        for (options, reads_ahead) in [(&[][..], true), (&["--no-read-ahead"], false)] {
+            // The kernel keeps nothing of this store, and asks for its names one by one.
+            let slow = Mounted::new(&["--delay", "lookup=1ms", "--attr-timeout", "0", "--no-readdirplus"]);
+            fs::create_dir(slow.path("d")).unwrap();
+            (0..400).for_each(|n| drop(fs::File::create(slow.path(format!("d/{n}"))).unwrap()));
+            let source = slow.root();
+            let shown = Mounted::new(&[&["--source", source.to_str().unwrap(), "--exclusive"], options].concat());
+            program(&shown.path("d"));
+            shown.umount();
+            let at_once = Requests::of(&slow).count("in_flight_max");
+            assert_eq!(at_once >= 4, reads_ahead, "{what} {options:?}: {at_once} at once");
+            slow.umount();
+        }
+    }
 }
 
 #[test]

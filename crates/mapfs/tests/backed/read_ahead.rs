@@ -107,7 +107,7 @@ fn only_the_range_is_loaded() {
 /// A walk and a listing that want names that are being loaded wait for that call.
 #[test]
 fn walks_and_listings_join_the_loads_in_flight() {
-    let (vfs, root, store, dir) = filled(MapOptions::default(), 3);
+    let (vfs, root, store, dir) = filled(MapOptions::default(), 2);
     let before = store.calls(Call::Lookup);
     let parked = store.park_reply(Call::Lookup);
     let ahead = dir.readahead(&root, 0, usize::MAX, Mask::STAT).expect("starts");
@@ -126,9 +126,9 @@ fn walks_and_listings_join_the_loads_in_flight() {
         assert!(!walk.is_finished() && !listing.is_finished());
         drop(parked);
         assert_eq!(walk.join().expect("ends"), Ok(0o600));
-        assert_eq!(listing.join().expect("ends"), Ok(3));
+        assert_eq!(listing.join().expect("ends"), Ok(2));
     });
-    assert_eq!(ahead.wait().expect("no error").requested, 3);
+    assert_eq!(ahead.wait().expect("no error").requested, 2);
     assert_eq!(store.calls(Call::Lookup) - before, 1);
 }
 
@@ -145,7 +145,8 @@ fn a_name_that_a_walk_loads_is_left_to_it() {
         drop(parked);
         assert_eq!(walk.join().expect("ends"), Ok(0o600));
     });
-    assert_eq!(store.calls(Call::Lookup) - before, 2);
+    // Two names at first, and then one.
+    assert_eq!(store.calls(Call::Lookup) - before, 3);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::{
         read_ahead::{NAME_WAITED, look_up_waited},
         refresh::{refresh, refresh_inode},
     },
-    objects::{dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
+    objects::{backed_dir::BackedDir, dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
 };
 
 /// A request to the backing, made by a walk that cannot go on without the answer.
@@ -47,7 +47,9 @@ impl Ask {
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
                 sb.requests.run(&request, || {
-                    let (_waiting, began) = (sb.foreground.enter(), Instant::now());
+                    // Names of this directory are what its read-ahead is for.
+                    let is_read_ahead = dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead);
+                    let (_waiting, began) = ((!is_read_ahead).then(|| sb.foreground.enter()), Instant::now());
                     let loaded = load(namespace, &dir, &request.1);
                     if began.elapsed() >= NAME_WAITED {
                         look_up_waited(&dir);

@@ -9,8 +9,8 @@
 //!    more calls are allowed than there are threads.
 //! 3. *A walk wants a name that is being loaded.* It waits for that call
 //!    ([`load_many`](super::load::load_many)), and names that a walk is loading are left out.
-//! 4. *Walks that want other names* need the same backing. While a thread waits for one of those,
-//!    half as many calls are made.
+//! 4. *Other operations* need the same backing. While a thread waits for one of those, half as many
+//!    calls are made. Look-ups in the same directory do not count: the read-ahead is for them.
 //! 5. *How far.* A reader that asks for a read-ahead says how many entries it wants. A listing that
 //!    has started one by itself may stop anywhere. So it is kept a little ahead of the reader, and
 //!    farther the longer the reader follows ([`Job::follow`]).
@@ -48,10 +48,10 @@ const WINDOW: usize = 4096;
 /// A thread takes as many names at once as are answered in this time: few if each waits on its own,
 /// and many if one wait answers all.
 const PART_TIME: Duration = Duration::from_millis(2);
-/// The fewest names that a thread takes at once. Many file systems read so many inodes of a block.
-const PART_MIN: usize = 4;
 /// The most names that a thread takes at once.
 const PART_MAX: usize = 64;
+/// Names that a thread takes at once before it is known how long they take.
+const PART_FIRST: usize = 2;
 
 /// A name that takes longer to load has waited for a disk or a server.
 pub(crate) const NAME_WAITED: Duration = Duration::from_micros(50);
@@ -144,6 +144,8 @@ impl Job {
 
     fn start_job(dir: Counted<Dentry>, cookie: u64, most: usize, mask: Mask, is_followed: bool) -> Result<Arc<Self>> {
         let in_tree = dir.sb().background.enter(THREADS);
+        // Half of what was best lately: this directory may be small, or cached.
+        let first = (dir.sb().ahead_limit.load(Ordering::Relaxed) / 2).max(1);
         let job = Arc::new(Self {
             dir,
             mask,
@@ -160,10 +162,10 @@ impl Job {
                 is_followed,
                 passed: 0,
                 wanted: most,
-                part: PART_MIN,
+                part: PART_FIRST,
                 threads: 1,
                 active: 0,
-                controller: ByThroughput::new(1, THREADS, Queue::Short),
+                controller: ByThroughput::new(first, THREADS, Queue::Short),
                 error: None,
             }),
             changed: Condvar::new(),
@@ -176,7 +178,8 @@ impl Job {
             return Err(if job.dir.sb().background.is_closed() { Error::Stale } else { Error::TryAgain });
         };
         let in_job = job.threads.enter(THREADS).expect("just made");
-        spawn(in_tree, in_job, job.clone())?;
+        job.count_in_directory(true, 1);
+        spawn(in_tree, in_job, job.clone()).inspect_err(|_| job.count_in_directory(true, -1))?;
         Ok(job)
     }
 
@@ -233,10 +236,7 @@ impl Job {
                 self.fail(Error::Stale, &mut state);
             }
             if !has_work || self.is_over(&state) {
-                state.threads -= 1;
-                if state.threads == 0 {
-                    (state.window, state.taken, state.next) = (Arc::default(), 0, None);
-                }
+                self.remove_thread(&mut state);
                 return None;
             }
             if state.active < self.allowed(&state) {
@@ -335,7 +335,7 @@ impl Job {
         let mut state = self.state();
         let was_full = state.active >= state.controller.limit();
         let each = took / names.len() as u32;
-        state.part = ((PART_TIME.as_nanos() / each.as_nanos().max(1)) as usize).clamp(PART_MIN, PART_MAX);
+        state.part = ((PART_TIME.as_nanos() / each.as_nanos().max(1)) as usize).clamp(1, PART_MAX);
         // Answers of the cache say nothing of the backing.
         if requested > 0 && was_full {
             state.controller.learn(Calls::of(1, took));
@@ -371,6 +371,24 @@ impl Job {
         };
         if spawn(in_tree, in_job, self.clone()).is_ok() {
             state.threads += 1;
+            self.count_in_directory(state.threads == 1, 1);
+        }
+    }
+
+    /// A thread ends.
+    fn remove_thread(&self, state: &mut State) {
+        state.threads -= 1;
+        self.count_in_directory(state.threads == 0, -1);
+        if state.threads == 0 {
+            self.dir.sb().ahead_limit.store(state.controller.limit(), Ordering::Relaxed);
+            (state.window, state.taken, state.next) = (Arc::default(), 0, None);
+        }
+    }
+
+    /// Adds to the directory's number of read-aheads that have threads, if that has changed.
+    fn count_in_directory(&self, has_changed: bool, change: i64) {
+        if let (true, Some(backed)) = (has_changed, self.dir.inode().backed_dir()) {
+            backed.aheads.fetch_add(change, Ordering::Relaxed);
         }
     }
 }
@@ -441,7 +459,7 @@ impl Drop for Ends<'_> {
         state.active -= 1;
         if thread::panicking() {
             self.0.fail(Error::Io, &mut state);
-            state.threads -= 1;
+            self.0.remove_thread(&mut state);
         }
         drop(state);
         self.0.changed.notify_all();

@@ -35,6 +35,8 @@ pub(crate) struct BackedDir {
     pub checked: AtomicU64,
     /// Whether its names are being looked up after a listing. Guarded by its own mutex, a leaf.
     pub statahead: Mutex<Statahead>,
+    /// The number of read-aheads that have threads in this directory. Atomic: a hint.
+    pub aheads: AtomicI64,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.
     pub changing: AtomicUsize,
@@ -81,6 +83,11 @@ impl BackedDir {
     /// shows every change that has ended.
     pub(crate) fn is_changing(&self) -> bool {
         self.changing.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether threads read ahead in this directory.
+    pub(crate) fn is_read_ahead(&self) -> bool {
+        self.aheads.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn is_negative(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {

@@ -146,8 +146,11 @@ pub(crate) struct SuperBlock {
     pub evicting: RwLock<()>,
     /// The threads that read ahead. Closed when the tree is shut down.
     pub background: Arc<WaitGroup>,
-    /// Whether names that a listing has loaded lately had to wait, each for itself. Atomic: a hint.
+    /// Whether names that a listing has loaded lately had to wait, each for itself. At first that
+    /// is tried. Atomic: a hint.
     pub names_wait: AtomicBool,
+    /// How many calls at once the last read-ahead has found best. Atomic: a hint.
+    pub ahead_limit: AtomicUsize,
     /// The threads that wait for a call of the backing that an operation needs.
     pub foreground: Foreground,
     /// The cached aliases of a tree with a backing.
@@ -183,7 +186,8 @@ impl SuperBlock {
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
             background: Arc::default(),
-            names_wait: AtomicBool::new(false),
+            names_wait: AtomicBool::new(true),
+            ahead_limit: AtomicUsize::new(1),
             foreground: Foreground::default(),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),

@@ -103,7 +103,8 @@ fn load_missing<'a, 'b>(
         }
     }
     // Where names waited lately, a few tell whether they still do. Elsewhere one call is best.
-    let few = if sb.names_wait.load(Ordering::Relaxed) { PART.min(missing.len()) } else { missing.len() };
+    let tries = sb.namespace.read_ahead && sb.names_wait.load(Ordering::Relaxed);
+    let few = if tries { PART.min(missing.len()) } else { missing.len() };
     let (first, rest) = missing.split_at(few);
     let began = Instant::now();
     let asked = load_many(dir, first).map_err(|error| (error, missing))?;
