@@ -428,12 +428,16 @@ fn look_ups_after_a_listing_are_read_ahead() {
         if lists {
             dir.readdir(0, |_| true).expect("lists");
         }
-        store.set_delays(vec![Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_millis(1)) }]);
+        store.set_delays(vec![Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_millis(2)) }]);
         let before = store.calls(Call::Lookup);
         for n in (0..FILES).rev() {
             assert_eq!(stat(&vfs, &root, &format!("/{n}")), Ok(0o600));
         }
         let calls = store.calls(Call::Lookup) - before;
-        assert_eq!(calls < FILES / 2, read_ahead && lists, "{calls} calls, {read_ahead} {lists}");
+        if read_ahead && lists {
+            assert!(calls < FILES * 3 / 4, "{calls} calls");
+        } else {
+            assert_eq!(calls, FILES, "{read_ahead} {lists}");
+        }
     }
 }

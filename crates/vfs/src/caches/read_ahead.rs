@@ -45,8 +45,8 @@ const THREADS: usize = 64;
 const FIRST_WINDOW: usize = 128;
 /// The most names in a window. A read-ahead holds two windows in memory.
 const WINDOW: usize = 4096;
-/// A thread takes as many names at once as are answered in this time: few if each waits on its own,
-/// and many if one wait answers all.
+/// A thread takes as many names at once as are answered in this time, or in twice the time of the
+/// fastest call: few if each waits on its own, and many if one wait answers all.
 const PART_TIME: Duration = Duration::from_millis(2);
 /// The most names that a thread takes at once.
 const PART_MAX: usize = 64;
@@ -112,8 +112,9 @@ struct State {
     is_followed: bool,
     passed: usize,
     wanted: usize,
-    /// Names in a part.
+    /// Names in a part, and the time of the fastest call.
     part: usize,
+    fastest: Duration,
     /// Threads, and how many of them are at a step. A thread waits only while another one is at a
     /// step.
     threads: usize,
@@ -163,6 +164,7 @@ impl Job {
                 passed: 0,
                 wanted: most,
                 part: PART_FIRST,
+                fastest: Duration::MAX,
                 threads: 1,
                 active: 0,
                 controller: ByThroughput::new(first, THREADS, Queue::Short),
@@ -334,8 +336,11 @@ impl Job {
         self.requested.fetch_add(requested as u64, Ordering::Release);
         let mut state = self.state();
         let was_full = state.active >= state.controller.limit();
-        let each = took / names.len() as u32;
-        state.part = ((PART_TIME.as_nanos() / each.as_nanos().max(1)) as usize).clamp(1, PART_MAX);
+        if requested == names.len() {
+            state.fastest = state.fastest.min(took);
+            let time = PART_TIME.max(2 * state.fastest).as_nanos();
+            state.part = ((time * requested as u128 / took.as_nanos().max(1)) as usize).clamp(1, PART_MAX);
+        }
         // Answers of the cache say nothing of the backing.
         if requested > 0 && was_full {
             state.controller.learn(Calls::of(1, took));
