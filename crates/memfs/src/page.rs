@@ -97,16 +97,23 @@ impl Chunk {
     /// The slot itself. The chunk is extended if necessary.
     pub(crate) fn slot(&mut self, index: usize) -> Result<&mut Option<Page>> {
         debug_assert!(index < CHUNK_PAGES);
-        let lines = index / LINE_SLOTS + 1;
-        if lines > self.lines.len() {
-            if lines > self.lines.capacity() {
-                let capacity = lines.next_power_of_two();
-                self.lines.try_reserve_exact(capacity - self.lines.len()).map_err(|_| Error::NoMemory)?;
-            }
-            self.lines.resize_with(lines, Line::default);
+        if index >= self.len {
+            self.extend(index + 1)?;
         }
-        self.len = self.len.max(index + 1);
         Ok(&mut self.lines[index / LINE_SLOTS].0[index % LINE_SLOTS])
+    }
+
+    /// Adds slots until there are `len`.
+    #[cold]
+    fn extend(&mut self, len: usize) -> Result<()> {
+        let lines = len.div_ceil(LINE_SLOTS);
+        if lines > self.lines.capacity() {
+            let capacity = lines.next_power_of_two();
+            self.lines.try_reserve_exact(capacity - self.lines.len()).map_err(|_| Error::NoMemory)?;
+        }
+        self.lines.resize_with(lines, Line::default);
+        self.len = len;
+        Ok(())
     }
 
     /// The slots up to the last page.
@@ -126,7 +133,16 @@ impl Chunk {
     }
 
     /// Drops the slots after the last page, and most of their memory.
+    #[inline]
     pub(crate) fn trim(&mut self) {
+        let is_trim = self.len > 0 && self.page(self.len - 1).is_some();
+        if !is_trim || self.lines.len() * 4 <= self.lines.capacity() {
+            self.drop_slots();
+        }
+    }
+
+    #[cold]
+    fn drop_slots(&mut self) {
         while self.len > 0 && self.page(self.len - 1).is_none() {
             self.len -= 1;
         }
