@@ -86,8 +86,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode", "allow_other"])]
     pub source: Option<PathBuf>,
 
-    /// Nobody else changes SOURCE while it is mounted, so that the kernel may answer from its
-    /// caches
+    /// Nobody else changes SOURCE: the kernel may answer from its caches
     #[arg(long, requires = "source")]
     pub exclusive: bool,
 
