@@ -29,7 +29,7 @@ pub const WORKING_CPUS: usize = 4;
 pub const CAPPED_JOBS: u32 = 16;
 
 /// An entry that waits longer than this, for each thread, waits for a device. Less may be a wait
-/// for the other threads. Unlike in [`WAITS_FOR_DEVICE`], the CPU time is not in it.
+/// for the other threads. The CPU time is not in it.
 pub const WAITS_FOR_DEVICE_NS: u64 = 50_000;
 /// Entries that threads must have done to be compared with the caller alone.
 pub const TOGETHER_ENTRIES: u64 = 1024;
