@@ -8,7 +8,7 @@
 //!    many names at once as the backing answers in [`PART_TIME`]. Another thread is started when
 //!    more calls are allowed than there are threads.
 //! 3. *A walk wants a name that is being loaded.* It waits for that call
-//!    ([`load_many`](super::load::load_many)), and names that a walk is loading are left out.
+//!    ([`load_many`]), and names that a walk is loading are left out.
 //! 4. *Other operations* need the same backing. While a thread waits for one of those, half as many
 //!    calls are made. Look-ups in the same directory do not count: the read-ahead is for them.
 //! 5. *How far.* A reader that asks for a read-ahead says how many entries it wants. A listing that
