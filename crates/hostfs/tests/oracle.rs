@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_oracle::{FaultInjector, Subject, run};
-use pando_vfs::{Error, Vfs};
+use pando_vfs::{Error, Vfs, VfsOptions};
 
 #[path = "../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
@@ -18,7 +18,9 @@ fn main() -> ExitCode {
         let options = HostOptions::new().recheck(Recheck::Never).descriptors(16);
         let options = if style.seed % 4 < 2 { options } else { options.without_handles() };
         let driver = HostFs::of(dir, options).expect("a directory that can be opened");
-        let vfs = Vfs::new(driver).expect("a tree");
+        // A caller that does not own the directory cannot read it without stamping an access, so a
+        // read-ahead that a slow listing starts would stamp it at a moment of its own.
+        let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(false)).expect("a tree");
         Subject { vfs, injector: Some(Box::new(Evicting { seed: style.seed })) }
     })
 }
