@@ -33,4 +33,4 @@ mod tuning;
 
 pub use delay::ByDelay;
 pub use throughput::{ByThroughput, Calls, Queue};
-pub use tuning::{HELPER_FIRST, SAME_RATE};
+pub use tuning::{CALL_WAITED, HELPER_FIRST, SAME_RATE};

@@ -2,9 +2,6 @@
 //!
 //! Times are per entry. Decisions 22 and 29 have the measurements.
 
-/// Rates within this factor count as the same. More threads are kept only if the rate is not the
-/// same. (A scan may try 62 threads and then 64, which cannot bring more than 3 %.)
-pub const SAME_RATE: f64 = pando_concurrency::SAME_RATE;
 /// An entry that waits this long is worth a thread.
 pub const WAIT_PAYS_NS: u64 = 5_000;
 /// Threads continue until an entry waits less than this. Lower than [`WAIT_PAYS_NS`], so that the

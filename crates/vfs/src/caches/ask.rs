@@ -15,6 +15,7 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
+use pando_concurrency::CALL_WAITED;
 use pando_sync::{Counted, pin};
 
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
         binding::change_count,
         evict::shown_at,
         load::load,
-        read_ahead::{NAME_WAITED, look_up_waited},
+        read_ahead::look_up_waited,
         refresh::{refresh, refresh_inode},
     },
     objects::{backed_dir::BackedDir, dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
@@ -51,7 +52,7 @@ impl Ask {
                     let is_read_ahead = dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead);
                     let (_waiting, began) = ((!is_read_ahead).then(|| sb.foreground.enter()), Instant::now());
                     let loaded = load(namespace, &dir, &request.1);
-                    if began.elapsed() >= NAME_WAITED {
+                    if began.elapsed() >= CALL_WAITED {
                         look_up_waited(&dir);
                     }
                     loaded

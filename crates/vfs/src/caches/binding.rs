@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
-    Error, FileKind, NodeAttr, Result,
+    Backing, Error, FileKind, NodeAttr, Result,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -39,6 +39,25 @@ pub(crate) fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
         FileKind::Symlink => Body::Symlink(attr.target.clone(), blocks),
         _ => Body::Special(attr.rdev, blocks),
     }
+}
+
+/// Makes one request for `count` names of a directory. Returns the attributes of the names that
+/// were found, by their places in the request, and the result of the request as a whole.
+pub(crate) fn ask_for_names(
+    inode: &Inode,
+    count: usize,
+    ask: impl FnOnce(&dyn Backing, &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()>,
+) -> (Vec<Option<NodeAttr>>, Result<()>) {
+    let sb = &inode.shard.sb;
+    let mut found = vec![None; count];
+    let Some(backing) = sb.ask_backing() else { return (found, Err(Error::NotSupported)) };
+    let _lock = sb.lock_directory(inode.ino);
+    let asked = ask(backing, &mut |place, answer| {
+        if let Some(found) = found.get_mut(place) {
+            *found = answer.ok().flatten();
+        }
+    });
+    (found, asked)
 }
 
 /// The number of reported changes that others have made in a directory.

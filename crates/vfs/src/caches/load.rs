@@ -19,7 +19,7 @@ use pando_sync::{Counted, Guard, Moment, pin};
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{adopt, bind_loaded, body_of, change_count, read_again, unbind_stale},
+        binding::{adopt, ask_for_names, bind_loaded, body_of, change_count, read_again, unbind_stale},
         evict::evict_frozen,
         refresh::{move_directory, refresh_inode},
     },
@@ -303,16 +303,10 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize>
     }
     sb.send_forgets();
     let before = Version::of(inode)?;
-    let mut answers = vec![None; claimed.len()];
-    let whole = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
-    sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, &claimed, &mut |place, answer| {
-        if let Some(known) = answers.get_mut(place) {
-            *known = answer.ok().flatten();
-        }
-    })?;
-    drop(whole);
+    let (found, asked) = ask_for_names(inode, claimed.len(), |backing, each| backing.lookup(inode.ino, &claimed, each));
+    asked?;
     let mut pauses = LOCK_PAUSES;
-    for (name, attr) in claimed.iter().zip(answers) {
+    for (name, attr) in claimed.iter().zip(found) {
         attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before, &mut pauses))?;
     }
     Ok(claimed.len())

@@ -53,10 +53,8 @@ const PART_MAX: usize = 64;
 /// Names that a thread takes at once before it is known how long they take.
 const PART_FIRST: usize = 2;
 
-/// A name that takes longer to load has waited for a disk or a server.
-pub(crate) const NAME_WAITED: Duration = Duration::from_micros(50);
 /// A listing that reads ahead by itself is this far ahead at first.
-const AHEAD: usize = 1024;
+pub(crate) const AHEAD: usize = 1024;
 /// It is never farther ahead.
 const AHEAD_MAX: usize = 16_384;
 
@@ -78,7 +76,7 @@ impl Window {
 /// A read-ahead of one directory.
 pub(crate) struct Job {
     dir: Counted<Dentry>,
-    /// What is loaded of each entry.
+    /// The parts of each entry that are loaded.
     mask: Mask,
     /// The threads at work. Closed: cancelled.
     pub threads: Arc<WaitGroup>,
@@ -107,9 +105,7 @@ struct State {
     size: usize,
     left: usize,
     at_end: bool,
-    /// A reader follows: more may be wanted later. How many entries it has passed, and how many
-    /// were wanted so far.
-    is_followed: bool,
+    /// How many entries a reader that follows has passed, and how many were wanted so far.
     passed: usize,
     wanted: usize,
     /// Names in a part, and the time of the fastest call.
@@ -123,7 +119,7 @@ struct State {
     error: Option<Error>,
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 enum Step {
     /// Gathers the next window: so many names after a cookie.
     Scan { cookie: u64, size: usize },
@@ -133,17 +129,8 @@ enum Step {
 
 impl Job {
     /// Starts to read ahead in a directory of a tree with a backing: at most `most` entries after a
-    /// cookie.
+    /// cookie, and more if a reader follows.
     pub(crate) fn start(dir: Counted<Dentry>, cookie: u64, most: usize, mask: Mask) -> Result<Arc<Self>> {
-        Self::start_job(dir, cookie, most, mask, false)
-    }
-
-    /// As [`Job::start`], for a reader that follows.
-    pub(crate) fn start_followed(dir: Counted<Dentry>, cookie: u64, mask: Mask) -> Result<Arc<Self>> {
-        Self::start_job(dir, cookie, AHEAD, mask, true)
-    }
-
-    fn start_job(dir: Counted<Dentry>, cookie: u64, most: usize, mask: Mask, is_followed: bool) -> Result<Arc<Self>> {
         let in_tree = dir.sb().background.enter(THREADS);
         // Half of what was best lately: this directory may be small, or cached.
         let first = (dir.sb().ahead_limit.load(Ordering::Relaxed) / 2).max(1);
@@ -160,7 +147,6 @@ impl Job {
                 size: FIRST_WINDOW,
                 left: most,
                 at_end: false,
-                is_followed,
                 passed: 0,
                 wanted: most,
                 part: PART_FIRST,
@@ -180,8 +166,8 @@ impl Job {
             return Err(if job.dir.sb().background.is_closed() { Error::Stale } else { Error::TryAgain });
         };
         let in_job = job.threads.enter(THREADS).expect("just made");
-        job.count_in_directory(true, 1);
-        spawn(in_tree, in_job, job.clone()).inspect_err(|_| job.count_in_directory(true, -1))?;
+        job.count_in_directory(1);
+        spawn(in_tree, in_job, job.clone()).inspect_err(|_| job.count_in_directory(-1))?;
         Ok(job)
     }
 
@@ -292,7 +278,7 @@ impl Job {
         let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
         let before = Version::of(inode)?;
         let (mut window, mut attributes, mut last) = (Window::default(), Vec::new(), cookie);
-        let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
+        let lock = sb.lock_directory(inode.ino);
         backing.scan(inode.ino, cookie, RecordMask::ATTR, &mut |entry| {
             if window.entries.len() >= size {
                 return false;
@@ -317,7 +303,7 @@ impl Job {
         state.is_scanning = false;
         state.cookie = last;
         state.left -= listed;
-        state.at_end = listed < size || state.left == 0 && !state.is_followed;
+        state.at_end = listed < size;
         state.size = WINDOW.min(2 * state.size);
         state.next = (listed > 0).then(|| Arc::new(window));
         Ok(())
@@ -376,23 +362,23 @@ impl Job {
         };
         if spawn(in_tree, in_job, self.clone()).is_ok() {
             state.threads += 1;
-            self.count_in_directory(state.threads == 1, 1);
+            self.count_in_directory(1);
         }
     }
 
     /// A thread ends.
     fn remove_thread(&self, state: &mut State) {
         state.threads -= 1;
-        self.count_in_directory(state.threads == 0, -1);
+        self.count_in_directory(-1);
         if state.threads == 0 {
             self.dir.sb().ahead_limit.store(state.controller.limit(), Ordering::Relaxed);
             (state.window, state.taken, state.next) = (Arc::default(), 0, None);
         }
     }
 
-    /// Adds to the directory's number of read-aheads that have threads, if that has changed.
-    fn count_in_directory(&self, has_changed: bool, change: i64) {
-        if let (true, Some(backed)) = (has_changed, self.dir.inode().backed_dir()) {
+    /// Adds to the number of threads that read ahead in the directory.
+    fn count_in_directory(&self, change: i64) {
+        if let Some(backed) = self.dir.inode().backed_dir() {
             backed.aheads.fetch_add(change, Ordering::Relaxed);
         }
     }

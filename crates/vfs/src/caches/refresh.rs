@@ -7,7 +7,7 @@ use pando_sync::{Counted, Guard, Node, Shared, pin};
 use crate::{
     AttrMask, Error, NodeAttr, Result,
     caches::{
-        binding::{bind_loaded, unbind},
+        binding::{ask_for_names, bind_loaded, unbind},
         write_back::{Unstored, store_dirty},
     },
     objects::{
@@ -31,7 +31,7 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     backed.clear_negative(&pin());
-    for name in outdated(namespace, inode, directory)? {
+    for name in outdated(inode, directory)? {
         if let Some(dentry) = refresh_name(namespace, dir, &name)? {
             refresh_inode(namespace, dentry.inode())?;
         }
@@ -49,9 +49,8 @@ const BATCH: usize = 1024;
 /// The cached names of which the backing has another answer than the cache. All of them are
 /// requested, in few calls and without their locks. So a name may be here that is up to date by
 /// now.
-fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Result<Vec<Box<[u8]>>> {
+fn outdated(inode: &Inode, directory: &Directory) -> Result<Vec<Box<[u8]>>> {
     let sb = &inode.shard.sb;
-    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let names: Vec<(Box<[u8]>, u64)> = {
         let guard = pin();
         let bound = |dirent: Shared<'_, Node<Dirent>>| {
@@ -71,15 +70,9 @@ fn outdated(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Resu
     let mut outdated = Vec::new();
     for names in names.chunks(BATCH) {
         let batch: Vec<(&[u8], u64)> = names.iter().map(|(name, ino)| (&**name, *ino)).collect();
-        let mut answers = vec![None; batch.len()];
-        let whole = sb.whole_directories.then(|| namespace.names.lock(&[sb.inode_key(inode.ino)]));
-        let result = backing.revalidate(inode.ino, &batch, &mut |place, answer| {
-            if let Some(known) = answers.get_mut(place) {
-                *known = answer.ok().flatten();
-            }
-        });
-        drop(whole);
-        match result {
+        let (answers, asked) =
+            ask_for_names(inode, batch.len(), |backing, each| backing.revalidate(inode.ino, &batch, each));
+        match asked {
             // The directory itself was removed.
             Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
             Err(error) => return Err(error),

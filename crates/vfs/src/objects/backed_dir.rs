@@ -35,7 +35,7 @@ pub(crate) struct BackedDir {
     pub checked: AtomicU64,
     /// Whether its names are being looked up after a listing. Guarded by its own mutex, a leaf.
     pub statahead: Mutex<Statahead>,
-    /// The number of read-aheads that have threads in this directory. Atomic: a hint.
+    /// The number of threads that read ahead in this directory. Atomic: a hint.
     pub aheads: AtomicI64,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.

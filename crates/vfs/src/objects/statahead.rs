@@ -13,7 +13,7 @@ const FIRST: usize = 1024;
 /// The most entries that are read ahead at once. A cache of a small mount has room for them.
 const MOST: usize = 65_536;
 
-/// What is known of the readers of a directory. At first it was not listed.
+/// When a directory is read ahead next. At first never: its names were not listed.
 #[derive(Debug, Default)]
 pub(crate) struct Statahead {
     /// None if names were not listed, or if the directory was read ahead to its end.

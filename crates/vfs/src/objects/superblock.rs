@@ -14,8 +14,8 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight, WaitGroup,
-    assert_unpinned, lock_order::LockClass, stripe_hint,
+    AtomicCounted, ClassMutex, Counted, Guard, NameGuard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
+    WaitGroup, assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
@@ -233,6 +233,12 @@ impl SuperBlock {
     /// that removes the directory excludes changes in it.
     pub(crate) fn inode_key(&self, ino: u64) -> NameKey {
         if self.whole_directories { NameKey::of_directory(self.key(ino, 0).dir) } else { self.key(ino, u64::MAX) }
+    }
+
+    /// The lock of a directory, if each has one for all its names: for a call of the backing that
+    /// names the directory.
+    pub(crate) fn lock_directory(&self, ino: u64) -> Option<NameGuard<'_>> {
+        self.whole_directories.then(|| self.namespace.names.lock(&[self.inode_key(ino)]))
     }
 
     /// After this call nothing is added to the tree. A thread that creates, moves or loads

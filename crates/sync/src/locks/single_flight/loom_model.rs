@@ -57,7 +57,7 @@ fn concurrent_callers_share_one_request() {
 fn callers_wait_for_a_claim_and_request_afterwards() {
     loom::model(|| {
         let world = Arc::new(World::default());
-        // What the claiming thread has put there; zero: nothing.
+        // The answer of the claiming thread, or zero.
         let cache = Arc::new(AtomicUsize::new(0));
         let ask = |world: &World, cache: &AtomicUsize| {
             world.single_flight.run(&1, || {

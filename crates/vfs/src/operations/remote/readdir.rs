@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
+use pando_concurrency::CALL_WAITED;
 use pando_records::Mask;
 use pando_sync::{Guard, Shared, lock};
 
@@ -9,7 +10,7 @@ use crate::{
     DentryRef, Error, File, RecordMask, Result, Stat,
     caches::{
         load::{Found, Version, bind_scanned, load_many},
-        read_ahead::{Job, NAME_WAITED},
+        read_ahead::{AHEAD, Job},
     },
     objects::{dentry::Dentry, stat::stat_of},
     operations::{
@@ -40,7 +41,7 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
         lock(&backed.statahead).listed(cookie);
     }
     let waiting = sb.foreground.enter();
-    let lock = sb.whole_directories.then(|| sb.namespace.names.lock(&[sb.inode_key(inode.ino)]));
+    let lock = sb.lock_directory(inode.ino);
     let mut attributes = Vec::new();
     let wanted = if plus.is_some() { RecordMask::ATTR } else { RecordMask::empty() };
     backing.scan(inode.ino, cookie, wanted, &mut |entry| {
@@ -102,6 +103,9 @@ fn load_missing<'a, 'b>(
             return Ok(());
         }
     }
+    if missing.is_empty() {
+        return Ok(());
+    }
     // Where names waited lately, a few tell whether they still do. Elsewhere one call is best.
     let tries = sb.namespace.read_ahead && sb.names_wait.load(Ordering::Relaxed);
     let few = if tries { PART.min(missing.len()) } else { missing.len() };
@@ -109,13 +113,13 @@ fn load_missing<'a, 'b>(
     let began = Instant::now();
     let asked = load_many(dir, first).map_err(|error| (error, missing))?;
     if asked >= PART / 2 {
-        let have_waited = began.elapsed() >= NAME_WAITED * asked as u32;
+        let have_waited = began.elapsed() >= CALL_WAITED * asked as u32;
         if sb.names_wait.load(Ordering::Relaxed) != have_waited {
             sb.names_wait.store(have_waited, Ordering::Relaxed);
         }
         if have_waited && sb.namespace.read_ahead {
             // Without one, this listing goes on alone.
-            if let Ok(job) = Job::start_followed(dir.clone(), cookie, mask) {
+            if let Ok(job) = Job::start(dir.clone(), cookie, AHEAD, mask) {
                 job.follow(listed);
                 file.ahead.get_or_init(Box::default).replace(Some(job));
                 return Ok(());
