@@ -98,12 +98,17 @@ impl Kernel {
     /// - an anonymous file, in a backed tree
     /// - the removal of a directory in which an open anonymous file was made: on tmpfs the file
     ///   keeps the directory's inode, and in pandofs it has no place in the tree
+    /// - a truncation to the present size that clears setuid or setgid, in a backed tree: tmpfs does
+    ///   not stamp this change of the mode, and a host that is asked for it does
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
             Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
+            Op::Truncate { path, size } if self.style.backed => fs::stat(&**path).is_ok_and(|stat| {
+                stat.st_size as u64 == *size && stat.st_mode & (fs::Mode::SUID | fs::Mode::SGID).bits() != 0
+            }),
             Op::Rmdir { place } | Op::Rename { new: place, .. } => self.stat_place(place, false).is_ok_and(|stat| {
                 let is_open = |slot: usize| self.slots[slot].is_some() && self.anonymous_in[slot] == Some(stat.st_ino);
                 stat.st_mode & S_IFMT == S_IFDIR && (0..=SLOTS).any(is_open)
