@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     /// One for each tree on this store. They are told while the store is locked, so a thread that
     /// sees a change also sees the report. Guarded by its own mutex, a leaf.
     feeds: Mutex<Vec<Feed>>,
+    /// Changes through a handle are reported for each name and inode. Immutable.
+    pub(crate) exact_reports: bool,
     /// The number of inodes in caches.
     cached: AtomicU64,
 }
@@ -43,6 +45,14 @@ impl Shared {
     /// is locked.
     pub(crate) fn report(&self, dir: u64) {
         self.feeds().iter().for_each(|feed| feed.directory_changed(dir));
+    }
+
+    /// Reports names and inodes that others have changed. The store is locked.
+    pub(crate) fn report_exactly(&self, names: &[(u64, &[u8])], inodes: &[u64]) {
+        for feed in self.feeds().iter() {
+            names.iter().for_each(|(dir, name)| feed.name_changed(*dir, name));
+            inodes.iter().for_each(|ino| feed.inode_changed(*ino));
+        }
     }
 
     pub(crate) fn cached(&self) -> u64 {
@@ -71,6 +81,7 @@ impl MapFs {
             store: Mutex::new(store),
             injector: Injector::new(options.delays, options.faults),
             feeds: Mutex::default(),
+            exact_reports: options.exact_reports,
             cached: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared), scans_add_attributes: options.scans_add_attributes }

@@ -141,7 +141,7 @@ impl MapHandle {
     /// EEXIST, ENOENT, ENOTDIR, ENOSPC.
     pub fn create(&self, dir: u64, name: impl AsRef<[u8]>, kind: FileKind, mode: u32) -> Result<u64> {
         let attr = NodeAttr::new(0, kind, mode, Timestamp::now());
-        self.change_in_store(&[dir], |store| store.create(dir, name.as_ref(), &attr))
+        self.change_in_store(&[(dir, name.as_ref())], &[], |store| store.create(dir, name.as_ref(), &attr))
     }
 
     /// Makes a hard link to a file.
@@ -149,7 +149,7 @@ impl MapHandle {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EPERM.
     pub fn link(&self, ino: u64, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
-        self.change_in_store(&[dir, ino], |store| store.link(ino, dir, name.as_ref()))
+        self.change_in_store(&[(dir, name.as_ref())], &[ino], |store| store.link(ino, dir, name.as_ref()))
     }
 
     /// Makes a second name of a directory. Only a damaged store has one.
@@ -157,7 +157,7 @@ impl MapHandle {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR.
     pub fn link_directory(&self, ino: u64, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
-        self.change_in_store(&[dir, ino], |store| store.link_directory(ino, dir, name.as_ref()))
+        self.change_in_store(&[(dir, name.as_ref())], &[ino], |store| store.link_directory(ino, dir, name.as_ref()))
     }
 
     /// Removes a name. An inode without names stays until it is forgotten.
@@ -166,7 +166,7 @@ impl MapHandle {
     /// ENOENT, ENOTDIR, ENOTEMPTY.
     pub fn remove(&self, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
         let ino = self.lookup(dir, &name)?.ok_or(Error::NoEntry)?;
-        self.change_in_store(&[dir, ino], |store| store.remove(dir, name.as_ref()).map(drop))
+        self.change_in_store(&[(dir, name.as_ref())], &[ino], |store| store.remove(dir, name.as_ref()).map(drop))
     }
 
     /// Renames: replaces an existing name, or exchanges two (EXCHANGE).
@@ -174,9 +174,8 @@ impl MapHandle {
     /// # Errors
     /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL; EEXIST (NOREPLACE).
     pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
-        let concerned: Vec<u64> =
-            [self.lookup(from.0, from.1)?, self.lookup(to.0, to.1)?].into_iter().flatten().collect();
-        self.change_in_store(&[&[from.0, to.0][..], &concerned].concat(), |store| store.rename(from, to, flags))
+        let inodes: Vec<u64> = [self.lookup(from.0, from.1)?, self.lookup(to.0, to.1)?].into_iter().flatten().collect();
+        self.change_in_store(&[from, to], &inodes, |store| store.rename(from, to, flags))
     }
 
     /// Changes the permission bits.
@@ -184,7 +183,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn chmod(&self, ino: u64, mode: u32) -> Result<()> {
-        self.change_in_store(&[ino], |store| {
+        self.change_in_store(&[], &[ino], |store| {
             let attr = &mut store.node_mut(ino)?.attr;
             attr.mode = mode & 0o7777;
             attr.ctime = Timestamp::now();
@@ -197,7 +196,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.change_in_store(&[ino], |store| {
+        self.change_in_store(&[], &[ino], |store| {
             let node = store.node_mut(ino)?;
             match value {
                 Some(value) => drop(node.xattrs.insert(name.into(), value.into())),
@@ -213,7 +212,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn write(&self, ino: u64, bytes: &[u8]) -> Result<()> {
-        self.change_in_store(&[ino], |store| {
+        self.change_in_store(&[], &[ino], |store| {
             let node = store.node_mut(ino)?;
             node.bytes.replace(bytes);
             node.attr.mtime = Timestamp::now();
@@ -222,14 +221,31 @@ impl MapHandle {
         })
     }
 
-    /// Makes a change that concerns inodes. It is reported for these inodes, if they are
-    /// directories, and for the directories that contain them before or after the change.
-    fn change_in_store<T>(&self, concerned: &[u64], change: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+    /// Reports names and inodes as changed by others, whether they are or not.
+    pub fn report(&self, names: &[(u64, &[u8])], inodes: &[u64]) {
+        let _store = self.0.store();
+        self.0.report_exactly(names, inodes);
+    }
+
+    /// Makes a change of names and inodes. It is reported for these. Or it is reported for the
+    /// directories among them, and for those that contain one of them before or after the change.
+    fn change_in_store<T>(
+        &self,
+        names: &[(u64, &[u8])],
+        inodes: &[u64],
+        change: impl FnOnce(&mut Store) -> Result<T>,
+    ) -> Result<T> {
         let mut store = self.0.store();
+        if self.0.exact_reports {
+            let result = change(&mut store)?;
+            self.0.report_exactly(names, inodes);
+            return Ok(result);
+        }
+        let concerned: Vec<u64> = names.iter().map(|(dir, _)| *dir).chain(inodes.iter().copied()).collect();
         let around = |store: &Store| -> Vec<u64> { concerned.iter().flat_map(|ino| store.parents(*ino)).collect() };
         let before = around(&store);
         let result = change(&mut store)?;
-        for dir in [&before[..], &around(&store), concerned].concat() {
+        for dir in [&before[..], &around(&store), &concerned].concat() {
             self.0.report(dir);
         }
         Ok(result)

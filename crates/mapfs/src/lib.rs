@@ -46,6 +46,9 @@ pub struct MapOptions {
     /// Whether a scan adds attributes to the names, as in a store that has them side by side.
     /// Otherwise they take a call of their own.
     pub scans_add_attributes: bool,
+    /// Whether changes through a handle are reported for each name and each inode. Otherwise they
+    /// are reported for directories.
+    pub exact_reports: bool,
     /// The delays of calls. A later one in the list overrides an earlier one of the same kind.
     pub delays: Vec<Delay>,
     /// The calls that fail. More can be added while the driver is in use ([`MapHandle::inject`]).

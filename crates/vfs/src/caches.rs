@@ -12,5 +12,6 @@ pub(crate) mod nodes;
 pub(crate) mod prefixes;
 pub(crate) mod read_ahead;
 pub(crate) mod refresh;
+pub(crate) mod reported;
 pub(crate) mod write_back;
 pub(crate) mod xattrs;

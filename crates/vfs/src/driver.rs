@@ -36,9 +36,10 @@ pub use self::{
     backing::{Backing, Record, RecordMask, Xattr},
     change::{Ack, Change, CommitError},
     data::FileData,
-    feed::Feed,
+    feed::{ChangeByOthers, Feed, Subscriber},
 };
 use crate::{Result, types::StatFs};
+pub(crate) use feed::ReportedTo;
 
 /// A driver: the storage of one superblock.
 ///

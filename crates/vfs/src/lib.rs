@@ -249,7 +249,8 @@ pub mod trace;
 mod types;
 
 pub use driver::{
-    Ack, AttrMask, Backing, Change, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record, RecordMask, Xattr,
+    Ack, AttrMask, Backing, Change, ChangeByOthers, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record,
+    RecordMask, Subscriber, Xattr,
 };
 pub use handles::{
     context::{At, Context},

@@ -16,3 +16,6 @@ mod stress;
 mod support;
 mod umount;
 mod unknown;
+
+/// Changes by others are reported for directories.
+const EXACT_REPORTS: bool = false;

@@ -28,7 +28,8 @@ fn cache_and_store_agree_after_stress() {
         Fault::Lost { message: Message::Reply, call: None, one_in: 20, seed },
     ];
     let scans_add_attributes = seed.is_multiple_of(2);
-    let (vfs, root, store) = mounted(MapOptions { delays, faults, inodes: Some(10_000), scans_add_attributes });
+    let (vfs, root, store) =
+        mounted(MapOptions { delays, faults, inodes: Some(10_000), scans_add_attributes, ..MapOptions::default() });
     run_beside(
         (&vfs, &root),
         seed,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, VfsOptions, Walk};
 
+use crate::EXACT_REPORTS;
+
 #[path = "../../../vfs/tests/support/collect.rs"]
 mod collect;
 #[path = "../../../vfs/tests/support/splitmix.rs"]
@@ -58,7 +60,12 @@ pub fn seed() -> u64 {
 /// A namespace over an empty store, a context of its superuser, and the store. Listings do not read
 /// ahead by themselves: on a busy machine they would, and tests that count calls would fail.
 pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
-    let driver = MapFs::new(options);
+    with_reports(EXACT_REPORTS, options)
+}
+
+/// The same. Changes by others are reported for names and inodes if `exact`, else for directories.
+pub fn with_reports(exact: bool, options: MapOptions) -> (Vfs, Context, MapHandle) {
+    let driver = MapFs::new(MapOptions { exact_reports: exact, ..options });
     let store = driver.handle();
     let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(false)).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -70,7 +77,7 @@ pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
 pub fn mounted_below() -> (Vfs, Context, MapHandle) {
     let (vfs, context, _) = mounted(MapOptions::default());
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-    let driver = MapFs::new(MapOptions::default());
+    let driver = MapFs::new(MapOptions { exact_reports: EXACT_REPORTS, ..MapOptions::default() });
     let store = driver.handle();
     vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
     (vfs, context, store)

@@ -6,9 +6,11 @@
 //!   is no such name, a *negative dentry* is cached in a separate table of the directory.
 //! * *A change* goes to the backing first, under the locks of its names and without a guard. When
 //!   the backing has acknowledged it, it is applied to the cache.
-//! * *Changes by others* are reported by the backing to a [`Feed`](crate::Feed), which counts the
-//!   reports. Each walk through a directory compares the count of that directory. If it has
-//!   changed, everything cached of the directory is requested again (`refresh`).
+//! * *Changes by others* are reported by the backing to a [`Feed`](crate::Feed). A reported name is
+//!   dropped, and a reported inode is marked, so that it is requested again when it is used next
+//!   (`reported`). Reports of whole directories are counted. Each walk through a directory compares
+//!   the count. If it has changed, everything cached of the directory is requested again
+//!   (`refresh`).
 //! * *Eviction* takes the name lock, stores the attributes that only the cache has (times), and
 //!   freezes the dentry if only the cache's own references are left. No thread can get a reference
 //!   to a frozen dentry. Then it is removed (`evict`).

@@ -1,11 +1,14 @@
 //! Insertion and removal of a backing's names and inodes in the cache.
 
-use std::sync::OnceLock;
+use std::sync::{
+    OnceLock,
+    atomic::{Ordering, fence},
+};
 
 use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
-    Backing, Error, FileKind, NodeAttr, Result,
+    Backing, Error, Feed, FileKind, NodeAttr, Result,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -60,15 +63,38 @@ pub(crate) fn ask_for_names(
     (found, asked)
 }
 
-/// The number of reported changes that others have made in a directory.
+/// The number of reports after which everything that is cached of a directory must be read again.
 pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {
     sb.feed.as_ref().map_or(0, |feed| feed.count(ino))
+}
+
+/// The number of reports after which an answer about a name of a directory may be too old.
+pub(crate) fn report_count(sb: &SuperBlock, ino: u64) -> u64 {
+    sb.feed.as_ref().map_or(0, |feed| feed.count_with_names(ino))
+}
+
+/// The number of reported changes that others have made in inodes.
+pub(crate) fn inode_report_count(sb: &SuperBlock) -> u64 {
+    sb.feed.as_ref().map_or(0, Feed::inodes)
+}
+
+/// Puts a new inode into the inode cache, as [`adopt`]. Its attributes are those of an answer.
+/// `reports` is the number of reports of inodes ([`inode_report_count`]) from before the request.
+pub(crate) fn adopt_loaded(sb: &SuperBlock, dentry: &Counted<Dentry>, reports: u64, guard: &Guard) -> bool {
+    let adopted = adopt(sb, dentry, guard);
+    // Pairs with the fence of a report: either the report finds this inode, or this thread sees
+    // that something was reported.
+    fence(Ordering::SeqCst);
+    if adopted && inode_report_count(sb) != reports {
+        dentry.inode().set_reported();
+    }
+    adopted
 }
 
 /// Makes the next walk request again what is cached of a directory.
 pub(crate) fn read_again(dir: &Inode) {
     if let Some(feed) = &dir.shard.sb.feed {
-        feed.directory_changed(dir.ino);
+        feed.read_again(dir.ino);
     }
 }
 

@@ -22,6 +22,11 @@ impl InodeCache {
         self.table.get(ino, guard)
     }
 
+    /// As [`InodeCache::get`], without a reference. Analogous to `find_inode_rcu()`.
+    pub(crate) fn look<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+        self.table.entry(ino, guard)?.to_ref().dentry(guard)
+    }
+
     /// Inserts an inode that was created in a backing or loaded from it. False if its number is in
     /// the cache already.
     pub(crate) fn adopt(&self, dentry: &Counted<Dentry>, guard: &Guard) -> bool {

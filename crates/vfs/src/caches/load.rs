@@ -9,8 +9,8 @@
 //!    meanwhile ([`Version`]).
 //! 3. *Something changes all the time.* The second request is made with locks held: that of the
 //!    name, and that of the inode in the first answer. Neither can change then.
-//! 4. *Others change the tree in the backing.* The count of its reports is compared before and
-//!    after.
+//! 4. *Others change the tree in the backing.* The counts of its reports are compared before and
+//!    after: that of the names, and that of inodes, which the answer may show as they were.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,10 @@ use pando_sync::{Counted, Guard, Moment, pin};
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{adopt, ask_for_names, bind_loaded, body_of, change_count, read_again, unbind_stale},
+        binding::{
+            adopt, adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, read_again, report_count,
+            unbind_stale,
+        },
         evict::evict_frozen,
         refresh::{move_directory, refresh_inode},
     },
@@ -127,7 +130,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             backed.insert_negative(hash, name, &guard);
             Loaded::Done
         }
-        Some(attr) => match dentry_for(sb, &attr, asked, &guard)? {
+        Some(attr) => match dentry_for(sb, &attr, asked, before.inode_reports, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(DentryFor::Elsewhere(dentry)) => {
                 let is_current = attr_of(dentry.inode(), &guard) == attr;
@@ -144,9 +147,9 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             }
         },
     };
-    // A refresh that ran before the insertion has not seen the new entry. So if the change count
-    // has changed, the entry is dropped.
-    if change_count(sb, inode.ino) != before.others {
+    // A refresh or a report that came before the insertion has not seen the new entry. So if the
+    // number of reports has changed, the entry is dropped.
+    if report_count(sb, inode.ino) != before.reports {
         backed.remove_negative(hash, name, &guard);
         unbind_stale(directory, hash, name, &guard);
         return Ok(Loaded::Again(Locking::Unlocked));
@@ -172,10 +175,12 @@ enum DentryFor {
 /// backing was told to forget.
 ///
 /// `asked` is the moment before `attr` was requested. None if the inode's lock was held since then.
+/// `reports` is the number of reports of inodes from before the request.
 fn dentry_for(
     sb: &Arc<SuperBlock>,
     attr: &NodeAttr,
     asked: Option<Moment>,
+    reports: u64,
     guard: &Guard,
 ) -> Result<Option<DentryFor>> {
     sb.expect_mounted()?;
@@ -202,7 +207,7 @@ fn dentry_for(
     sb.driver.charge(Charge::Inode)?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
     // Two threads may load one inode by two names. One inode wins, and both use it (P7).
-    if !adopt(sb, &dentry, guard) {
+    if !adopt_loaded(sb, &dentry, reports, guard) {
         return Ok(sb.inodes.get(attr.ino, guard).filter(|_| !has_left()).and_then(found));
     }
     // Checked after the insertion: no inode of this number was cached and evicted since the
@@ -228,8 +233,10 @@ pub(crate) struct Version {
     dropped: u64,
     /// Inodes that leave the cache from now on do so after this moment.
     moment: Moment,
-    /// The number of reports that concern the directory.
-    others: u64,
+    /// The number of reports that concern names of the directory.
+    reports: u64,
+    /// The number of reports of inodes.
+    inode_reports: u64,
 }
 
 impl Version {
@@ -237,9 +244,9 @@ impl Version {
         let (sb, directory) = (&dir.shard.sb, dir.directory()?);
         // Read first: the answer to the following request may already contain changes that others
         // make after this.
-        let others = change_count(sb, dir.ino);
+        let (reports, inode_reports) = (report_count(sb, dir.ino), inode_report_count(sb));
         let dropped = directory.backed.as_ref().map_or(0, |backed| backed.dropped());
-        Ok(Self { changes: directory.changes(), dropped, moment: sb.inodes.departures.now(), others })
+        Ok(Self { changes: directory.changes(), dropped, moment: sb.inodes.departures.now(), reports, inode_reports })
     }
 
     /// Whether nothing has happened to a name since `before`. The caller holds its lock, and the
@@ -342,8 +349,12 @@ fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Versi
     }
     // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
     // alone.
-    let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), &guard) else { return Ok(()) };
-    if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok() && change_count(sb, inode.ino) != before.others {
+    let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), before.inode_reports, &guard)
+    else {
+        return Ok(());
+    };
+    if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok() && report_count(sb, inode.ino) != before.reports
+    {
         unbind_stale(directory, hash, name, &guard);
     }
     Ok(())

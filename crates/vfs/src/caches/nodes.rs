@@ -66,6 +66,21 @@ impl Nodes {
         Some(found)
     }
 
+    /// The numbers that are counted. The caller holds no guard.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let (mut numbers, mut after) = (Vec::new(), Some(0));
+        while let Some(position) = after {
+            let guard = pin();
+            let (batch, last) = self.table.batch(position, 1024, &guard);
+            let counted = |entry: &Shared<'_, NumberedNode<AtomicU64>>| {
+                !matches!(entry.to_ref().note.load(Ordering::Relaxed), IDLE | DEAD)
+            };
+            numbers.extend(batch.into_iter().filter(counted).map(|entry| entry.to_ref().ino()));
+            after = last;
+        }
+        numbers
+    }
+
     /// Adds `lookups` to the count of an inode. Returns whether that has made a new entry.
     pub(crate) fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) -> bool {
         // Declared before the guard, so dropped after it: the last put of an inode may wait.

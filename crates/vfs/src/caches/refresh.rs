@@ -123,6 +123,7 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
     }
     // A change that follows makes the answer out of date. It sets the bits again.
     let mut asked = Unstored::take(inode, if sb.stamped_elsewhere { CHANGE_TIMES } else { AttrMask::empty() });
+    asked.reported = inode.take_reported();
     let directory = inode.directory().ok();
     let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {
@@ -165,7 +166,7 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
         }
         _ => apply(&mut |size| inode.set_size(size))?,
     }
-    asked.what = AttrMask::empty();
+    (asked.what, asked.reported) = (AttrMask::empty(), false);
     Ok(())
 }
 

@@ -40,17 +40,22 @@ pub(crate) fn store_first<'i>(
 pub(super) struct Unstored<'i> {
     inode: &'i Inode,
     pub what: AttrMask,
+    /// Changes by others were reported, and are not in the cache yet.
+    pub reported: bool,
 }
 
 impl<'i> Unstored<'i> {
     pub(super) fn take(inode: &'i Inode, which: AttrMask) -> Self {
-        Self { inode, what: inode.take_dirty(which) }
+        Self { inode, what: inode.take_dirty(which), reported: false }
     }
 }
 
 impl Drop for Unstored<'_> {
     fn drop(&mut self) {
         self.inode.set_dirty(self.what);
+        if self.reported {
+            self.inode.set_reported();
+        }
     }
 }
 

@@ -66,6 +66,10 @@ pub(crate) fn take_apart(root: &DentryRef) {
 /// Shuts a tree down: closes it to additions, stores the times that only the cache has, and takes
 /// it apart. Errors of the backing are lost; a caller that needs them calls `sync` before.
 pub(crate) fn shut_down(root: &DentryRef) {
+    if let Some(feed) = &root.0.sb().feed {
+        feed.disconnect();
+        drop(root.0.sb().reported_root.swap(None));
+    }
     root.0.sb().close();
     let background = &root.0.sb().background;
     background.close();

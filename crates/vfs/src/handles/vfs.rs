@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
-    Backing, Charge, DentryRef, Driver, Feed, Result, Timestamp,
+    Backing, Charge, DentryRef, Driver, Feed, Result, Subscriber, Timestamp,
+    caches::reported::ReportedCache,
     handles::{
         options::VfsOptions,
         teardown::{Defer, shut_down},
@@ -86,6 +87,16 @@ impl Vfs {
         self.0.root.clone()
     }
 
+    /// Tells a function of the changes that others make in the backing of this tree, as long as the
+    /// caller keeps the function. A server whose clients have caches needs it. The function is
+    /// called by the thread that reports the change, after the report: from then on the tree shows
+    /// the change. It must not wait, nor call the tree. In memory nobody else can change the tree.
+    pub fn subscribe(&self, subscriber: &Arc<Subscriber>) {
+        if let Some(feed) = &self.root_sb().feed {
+            feed.subscribe(subscriber);
+        }
+    }
+
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.0.namespace
     }
@@ -138,7 +149,12 @@ pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root:
     if let Some(attr) = stored {
         // No report was seen yet: none of those that came after the answer is lost.
         let body = Body::Directory(BlockBox::new(Directory::backed(sb.whole_directories, 0, attr.nlink)));
-        return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
+        let root = Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)));
+        if let Some(feed) = &sb.feed {
+            drop(sb.reported_root.swap(Some(root.clone())));
+            feed.connect(Box::new(ReportedCache(Arc::downgrade(&sb))));
+        }
+        return Ok(DentryRef(root));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
     let body = Body::Directory(BlockBox::new(Directory::new(sb.whole_directories)));

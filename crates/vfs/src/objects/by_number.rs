@@ -34,6 +34,10 @@ pub(crate) struct Numbered<T> {
 pub(crate) type NumberedNode<T> = Node<Numbered<T>>;
 
 impl<T: Send + Sync> Numbered<T> {
+    pub(crate) fn ino(&self) -> u64 {
+        self.ino
+    }
+
     /// The dentry, unless the entry was removed.
     pub(crate) fn dentry<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         self.dentry.load(guard)

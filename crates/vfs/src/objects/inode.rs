@@ -71,6 +71,8 @@ const ADOPTED: u8 = 1;
 const CAPABLE: u8 = 2;
 /// In memory only: the inode's number was handed out to a server at some time.
 const NUMBERED: u8 = 4;
+/// With a backing only: others have changed the inode since its attributes were requested.
+const REPORTED: u8 = 8;
 
 /// The inode. The first cache line has the fields that a path walk reads; stat also reads the
 /// second.
@@ -89,7 +91,7 @@ pub(crate) struct Inode {
     /// They are stored before an eviction and by fsync. If the store stamps times itself, times are
     /// not stored. They are read again instead.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`]. Atomic: independent bits.
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`]. Atomic: independent bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -329,10 +331,27 @@ impl Inode {
         if self.is_stamped_elsewhere() { self.dirty() - CHANGE_TIMES } else { self.dirty() }
     }
 
-    /// Whether the backing has stamped times since the attributes were read. Then they must be read
-    /// again before they are shown.
+    /// Whether others have changed the inode, or the backing has stamped times, since the
+    /// attributes were read. Then they must be read again before they are shown.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME)
+        self.is_reported() || self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME)
+    }
+
+    /// Others have changed the inode in the backing.
+    pub(crate) fn set_reported(&self) {
+        self.flags.fetch_or(REPORTED, Ordering::Release);
+    }
+
+    /// Whether others have changed the inode since its attributes were requested.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & REPORTED != 0
+    }
+
+    /// As [`Inode::is_reported`]. An answer that is requested after this call has these changes.
+    pub(crate) fn take_reported(&self) -> bool {
+        let reported = self.is_reported() && self.flags.fetch_and(!REPORTED, Ordering::AcqRel) & REPORTED != 0;
+        fence(Ordering::SeqCst);
+        reported
     }
 
     /// Clears these dirty bits and returns the ones that were set.

@@ -166,6 +166,9 @@ pub(crate) struct SuperBlock {
     pub stamped_elsewhere: bool,
     /// The changes by others that the backing reports. None in memory. Immutable.
     pub feed: Option<Feed>,
+    /// The root, which is not in the inode cache, for reports that concern it. None in memory, and
+    /// after the tree was shut down. Atomic pointer.
+    pub reported_root: AtomicCounted<Dentry>,
 }
 
 impl SuperBlock {
@@ -195,6 +198,7 @@ impl SuperBlock {
             whole_directories,
             stamped_elsewhere,
             feed,
+            reported_root: AtomicCounted::new(None),
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb

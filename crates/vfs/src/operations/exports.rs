@@ -50,6 +50,12 @@ impl Exports {
         self.0.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
     }
 
+    /// The numbers that were given out and are counted.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u64> {
+        self.0.roots().iter().flat_map(|root| root.0.sb().nodes.numbers()).collect()
+    }
+
     /// Notes that the number of a dentry's inode was given out `lookups` times. [`Exports::iget`]
     /// finds it from now on. With 0 lookups, the call only checks that the number may be given out.
     ///

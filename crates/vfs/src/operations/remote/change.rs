@@ -6,7 +6,7 @@ use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::{
     AttrMask, Backing, Error, Result,
-    caches::binding::{change_count, read_again, unbind_stale},
+    caches::binding::{change_count, inode_report_count, read_again, unbind_stale},
     objects::{dentry::Dentry, directory::Directory, inode::Inode, superblock::SuperBlock},
     operations::{
         locks::Locks,
@@ -69,6 +69,8 @@ pub(crate) struct ChangingName {
     pub hash: u64,
     /// The number of reports that concerned the directory before the commit.
     reports: u64,
+    /// The number of reports of inodes before the commit.
+    pub inode_reports: u64,
 }
 
 impl ChangingName {
@@ -78,8 +80,8 @@ impl ChangingName {
             // SeqCst: ordered before the commit to the backing.
             backed.changing.fetch_add(1, Ordering::SeqCst);
         }
-        let reports = change_count(dir.sb(), dir.inode().ino);
-        Ok(Self { dir, name: name.into(), hash: place.hash_of(name), reports })
+        let (reports, inode_reports) = (change_count(dir.sb(), dir.inode().ino), inode_report_count(dir.sb()));
+        Ok(Self { dir, name: name.into(), hash: place.hash_of(name), reports, inode_reports })
     }
 
     pub(crate) fn parent(&self) -> &Inode {

@@ -7,7 +7,7 @@ use pando_sync::{Counted, Detached, Guard, OpCell};
 use crate::{
     Ack, Backing, Change, Charge, Context, Error, NodeAttr, Result, Timestamp,
     caches::{
-        binding::{adopt, body_of},
+        binding::{adopt, adopt_loaded, body_of},
         commit::commit,
     },
     objects::{
@@ -130,7 +130,7 @@ impl PreparedChange for Create<'_> {
         );
         dentry.place.fill(dirent_place);
         // Registered before any thread can reach it by its name.
-        adopt(sb, &dentry, guard);
+        adopt_loaded(sb, &dentry, self.place.inode_reports, guard);
         // The backing may have taken long since the inode was stamped.
         let now = Timestamp::now().0;
         bind(parent, (self.place.hash, &self.place.name), dirent, &dentry, now, guard)

@@ -41,6 +41,9 @@ pub(crate) fn cached_or_ask<'g>(
 /// ends with a question to the backing (analogous to `d_revalidate`). A walk checks each directory
 /// that it passes, and the one in which it ends.
 pub(crate) fn expect_fresh(dir: Shared<'_, Dentry>) -> Step<()> {
+    if dir.to_ref().inode().is_reported() {
+        return Err(Stop::Ask(Box::new(Ask::Attributes(dir.get().ok_or(Stop::Again)?))));
+    }
     match unseen_reports(dir.to_ref()) {
         None => Ok(()),
         Some(count) => Err(Stop::Ask(Box::new(Ask::Changes(dir.get().ok_or(Stop::Again)?, count)))),
@@ -60,10 +63,12 @@ pub(crate) fn expect_fresh_itself<'g>(dentry: Shared<'g, Dentry>, guard: &'g Gua
     }
 }
 
-/// Checks that the cached attributes are up to date, if the walk is for them. If an operation of
-/// this tree has made the backing stamp times, the attempt ends with a question to it.
+/// Checks that the cached attributes are up to date. The attempt ends with a question to the
+/// backing if others have changed them. So it does if an operation of this tree has made the
+/// backing stamp times, and the walk is for the attributes.
 pub(crate) fn expect_attributes(dentry: Shared<'_, Dentry>, flags: Walk) -> Step<()> {
-    if flags.contains(Walk::ATTRIBUTES) && dentry.to_ref().inode().is_outdated() {
+    let inode = dentry.to_ref().inode();
+    if inode.is_reported() || flags.contains(Walk::ATTRIBUTES) && inode.is_outdated() {
         return Err(Stop::Ask(Box::new(Ask::Attributes(dentry.get().ok_or(Stop::Again)?))));
     }
     Ok(())
