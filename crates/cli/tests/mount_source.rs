@@ -2,12 +2,16 @@
 //! real kernel.
 
 mod common;
+mod requests;
 
 use std::{
     fs,
-    os::unix::fs::{FileExt, MetadataExt, symlink},
-    path::PathBuf,
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink},
+    path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
 };
 
 use common::{Mounted, can_mount, has, names, run, said};
@@ -64,7 +68,13 @@ fn changes_on_the_mount_are_changes_of_the_source() {
 
 #[test]
 fn changes_of_the_source_are_seen_on_the_mount() {
-    let Some(pair) = Pair::new(&[]) else { return };
+    for options in [&[][..], &["--no-watch"], &["--io-uring", "never"]] {
+        let Some(pair) = Pair::new(options) else { return };
+        see_changes(&pair);
+    }
+}
+
+fn see_changes(pair: &Pair) {
     let file = pair.mounted.path("file");
     let read = || fs::read_to_string(&file).ok();
     assert_eq!(read(), None);
@@ -82,6 +92,127 @@ fn changes_of_the_source_are_seen_on_the_mount() {
     });
     fs::remove_file(pair.host("file")).unwrap();
     await_value(None, read);
+
+    // The kernel may have cached the listing, and what is missing.
+    let (list, dir) = (|| names(&pair.mounted.path("dir")), pair.host("dir"));
+    fs::create_dir(&dir).unwrap();
+    await_value(true, || pair.mounted.path("dir").exists());
+    assert_eq!(list(), [""; 0]);
+    for name in ["a", "b"] {
+        fs::write(dir.join(name), name).unwrap();
+    }
+    await_value(vec!["a".to_owned(), "b".into()], list);
+    fs::hard_link(dir.join("a"), pair.host("link")).unwrap();
+    let facts = || {
+        let attr = fs::metadata(pair.mounted.path("dir/a")).ok()?;
+        Some((attr.nlink(), attr.mode() & 0o777, attr.len()))
+    };
+    fs::set_permissions(pair.host("link"), PermissionsExt::from_mode(0o604)).unwrap();
+    await_value(Some((2, 0o604, 1)), facts);
+    fs::write(pair.host("link"), "by another name").unwrap();
+    await_value(Some((2, 0o604, 15)), facts);
+    fs::rename(dir.join("b"), dir.join("a")).unwrap();
+    await_value(vec!["a".to_owned()], list);
+    await_value(Some(b"b".to_vec()), || fs::read(pair.mounted.path("dir/a")).ok());
+    fs::rename(&dir, pair.host("moved")).unwrap();
+    await_value((false, true), || (pair.mounted.path("dir").exists(), pair.mounted.path("moved/a").exists()));
+    // A program that has looked at the directory before knows its owner's new mode.
+    fs::set_permissions(pair.host("moved"), PermissionsExt::from_mode(0o700)).unwrap();
+    await_value(Some(0o700), || Some(fs::metadata(pair.mounted.path("moved")).ok()?.mode() & 0o777));
+}
+
+/// While nothing changes, the kernel answers from its caches, for longer than they would be valid
+/// if the kernel were not told of changes.
+#[test]
+fn nothing_is_asked_while_nothing_changes() {
+    let _alone = requests::alone();
+    // With a delay of no length, requests are counted.
+    let Some(pair) = Pair::new(&["--delay", "lookup=0us"]) else { return };
+    let dir = pair.host("dir");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..100 {
+        fs::write(dir.join(n.to_string()), "").unwrap();
+    }
+    // Their reports must not come later.
+    await_value(100, || names(&pair.mounted.path("dir")).len());
+    let look = || {
+        assert_eq!(requests::list(&pair.mounted.path("dir")), 100);
+        assert!(!pair.mounted.path("dir/missing").exists());
+    };
+    look();
+    thread::sleep(Duration::from_millis(1200));
+    assert!(requests::asks_nothing(&pair.mounted, look));
+}
+
+/// Programs list and read the mount while another changes the source. The kernel and the server
+/// keep nothing that is out of date.
+#[test]
+fn no_change_of_the_source_is_missed() {
+    for options in [&[][..], &["--io-uring", "never", "--threads", "4"]] {
+        let Some(pair) = Pair::new(options) else { return };
+        let script = "
+            import os, random, sys
+            rng = random.Random(int(sys.argv[1]))
+            dirs = ['.', 'a', 'b']
+            for dir in dirs[1:]: os.mkdir(dir)
+            path = lambda: f'{rng.choice(dirs)}/{rng.randrange(6)}'
+            def write(how):
+                with open(path(), how) as file: file.write('x' * rng.randrange(9))
+            for _ in range(4000):
+                try: rng.choice([
+                    lambda: write('w'), lambda: write('a'), lambda: os.remove(path()), lambda: os.rename(path(), path()),
+                    lambda: os.link(path(), path()), lambda: os.chmod(path(), rng.choice([0o600, 0o644])),
+                    lambda: os.truncate(path(), rng.randrange(9)), lambda: (os.rename('a', 'c'), os.rename('c', 'a')),
+                ])()
+                except OSError: pass
+        ";
+        let script: Vec<&str> = script.lines().map(|line| line.strip_prefix("            ").unwrap_or(line)).collect();
+        if !has(&["python3"]) {
+            return;
+        }
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::SeqCst) {
+                        let _ = snapshot(&pair.mounted.root());
+                    }
+                });
+            }
+            for seed in 0..3 {
+                let mut python = Command::new("python3");
+                python.args(["-c", &script.join("\n"), &seed.to_string()]).current_dir(pair.source.path());
+                let status = python.status().unwrap();
+                assert!(status.success());
+                // The programs go on meanwhile.
+                await_value(snapshot(pair.source.path()), || snapshot(&pair.mounted.root()));
+                for name in names(pair.source.path()) {
+                    let path = pair.host(&name);
+                    if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(snapshot(&pair.mounted.root()), snapshot(pair.source.path()));
+    }
+}
+
+/// All paths of a small tree, with mode, link count, size and contents.
+fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u64, u64, Vec<u8>)> {
+    let (mut all, mut todo) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(attr) = fs::symlink_metadata(&path) else { continue };
+            let contents = fs::read(&path).unwrap_or_default();
+            all.push((path.strip_prefix(root).unwrap().to_owned(), attr.mode(), attr.nlink(), attr.len(), contents));
+            if attr.is_dir() {
+                todo.push(path);
+            }
+        }
+    }
+    all.sort();
+    all
 }
 
 #[test]
@@ -192,7 +323,9 @@ fn the_time_after_which_changes_are_seen_is_printed() {
     }
     let (source, temp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (source, point) = (source.path().to_str().unwrap(), temp.path().to_str().unwrap());
-    for (options, says) in [(&[][..], "seen within 2 s"), (&["--attr-timeout=0.5"], "seen within 1.5 s")] {
+    let says_of =
+        [(&["--no-watch"][..], "seen within 2 s"), (&["--no-watch", "--attr-timeout=0.5"], "seen within 1.5 s")];
+    for (options, says) in says_of {
         let mounted = run(&[&["mount", "-d", "--source", source, point], options].concat());
         let unmounted = run(&["umount", point]);
         assert!(String::from_utf8_lossy(&mounted.stdout).contains(says), "{mounted:?}");

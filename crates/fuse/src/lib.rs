@@ -29,7 +29,8 @@
 //! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
 //!    and answers EIO.
 //! 5. The kernel may cache for a long time, because the tree changes only through this mount.
-//!    [`ServerOptions`] says how long.
+//!    [`ServerOptions`] says how long. If others change the tree, and their changes are reported,
+//!    the kernel is told (`notifier`).
 //! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
 //!    are (`server::mappable`).
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
@@ -45,6 +46,7 @@ mod dispatch;
 mod inject;
 mod mount;
 mod nodes;
+mod notifier;
 mod server;
 mod session;
 pub mod trace;
@@ -54,5 +56,5 @@ mod wire;
 pub use inject::{Fault, Injector, InjectorOptions, Operation, REQUESTS_XATTR, Report, When};
 pub use mount::{MountOptions, unmount};
 pub use nodes::Attr;
-pub use server::{Caller, SERVER_PID_XATTR, Server, ServerOptions};
+pub use server::{Caller, Changes, SERVER_PID_XATTR, Server, ServerOptions};
 pub use transport::{Connection, DeviceTransport, NO_IO_URING, RingTransport, Transport};

@@ -40,6 +40,15 @@ fn shown_blocks(kind: FileKind, size: u64, blocks: u64) -> u64 {
     if kind == FileKind::File && size > 0 { blocks.max(1) } else { blocks }
 }
 
+/// The node number of an inode number, and the reverse, in a tree whose root has the number `root`.
+pub(crate) fn swap_root(number: u64, root: u64) -> u64 {
+    match number {
+        ROOT => root,
+        number if number == root => ROOT,
+        number => number,
+    }
+}
+
 /// The nodes of one mount.
 pub(crate) struct Nodes {
     exports: Exports,
@@ -84,12 +93,7 @@ impl Nodes {
 
     /// The node number of an inode number, and the reverse.
     pub(crate) fn number(&self, number: u64) -> u64 {
-        let root = self.root.ino();
-        match number {
-            ROOT => root,
-            number if number == root => ROOT,
-            number => number,
-        }
+        swap_root(number, self.root.ino())
     }
 
     /// The kernel drops `lookups` of its counts of `node`.

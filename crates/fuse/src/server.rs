@@ -32,29 +32,51 @@ pub use xattr::SERVER_PID_XATTR;
 /// How long the kernel may answer system calls from its cache, and which requests it need not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// How long attributes, names and negative dentries stay valid. If the tree changes only
-    /// through this mount, the kernel sees all changes, so a long time is right. Zero makes the
-    /// kernel ask each time. Zero also drops cached contents at each open.
+    /// How long attributes, names and negative dentries stay valid. If the kernel sees all changes,
+    /// a long time is right. Zero makes the kernel ask each time. Zero also drops cached contents
+    /// at each open.
     pub valid: Duration,
-    /// The tree also changes in other ways. The kernel then drops cached contents at each open, and
-    /// when it learns that size or mtime have changed.
-    pub changes_elsewhere: bool,
+    /// How the tree changes.
+    pub changes: Changes,
     /// Report the birth time (btime) to statx. The kernel has no other request for it. So this
     /// costs one more request for each inode of which a program wants the btime, as many programs
     /// do without using it.
     pub birth_times: bool,
 }
 
+/// How a mounted tree changes, and how the kernel learns of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changes {
+    /// The tree changes only through this mount.
+    OnlyHere,
+    /// It also changes in other ways. The kernel drops cached contents at each open, and when it
+    /// learns that size or mtime have changed.
+    Elsewhere,
+    /// As [`Changes::Elsewhere`], and the tree reports what others change, soon after
+    /// ([`Vfs::subscribe`]). The kernel is told of it. This needs Linux 6.16.
+    Reported {
+        /// How long attributes, names and negative dentries stay valid if the kernel cannot be
+        /// told.
+        otherwise: Duration,
+    },
+}
+
 impl ServerOptions {
-    /// Whether the kernel may keep contents, listings and targets from one open to the next.
+    /// Whether the kernel may keep contents from one open to the next.
     pub(crate) fn keeps_contents(&self) -> bool {
-        !self.valid.is_zero() && !self.changes_elsewhere
+        !self.valid.is_zero() && self.changes == Changes::OnlyHere
+    }
+
+    /// Whether the kernel may keep listings and the targets of links.
+    pub(crate) fn keeps_listings(&self) -> bool {
+        !self.valid.is_zero() && self.changes != Changes::Elsewhere
     }
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { valid: Duration::from_secs(24 * 60 * 60), changes_elsewhere: false, birth_times: false }
+        Self { valid: Duration::from_secs(24 * 60 * 60), changes: Changes::OnlyHere, birth_times: false }
     }
 }
 
@@ -140,7 +162,15 @@ impl Server {
         self.space.pause(tries)
     }
 
-    /// The options that the server was made with.
+    /// The kernel cannot be told of changes by others: it must ask.
+    pub(crate) fn cannot_notify(&mut self) {
+        if let Changes::Reported { otherwise } = self.options.changes {
+            self.options.changes = Changes::Elsewhere;
+            self.options.valid = self.options.valid.min(otherwise);
+        }
+    }
+
+    /// The options that the server was made with, as far as the kernel allows them.
     #[must_use]
     pub fn options(&self) -> &ServerOptions {
         &self.options

@@ -10,7 +10,7 @@ use std::{
 
 use pando_vfs::Error;
 use rustix::io::Errno;
-use tracing::info;
+use tracing::{info, warn};
 use zerocopy::IntoBytes;
 
 use crate::{
@@ -18,7 +18,8 @@ use crate::{
     dispatch::{Dispatch, Dispatcher},
     inject::Injected,
     mount::{self, MountOptions, path_for_others, unmount},
-    server::Server,
+    notifier::{self, Notifier},
+    server::{Changes, Server, ServerOptions},
     wire::{
         Request,
         abi::{InitFlags, InitIn, InitOut, MIN_BUFFER_BYTES, MINOR_VERSION, OLDEST_MINOR_VERSION, Opcode, VERSION},
@@ -35,6 +36,10 @@ pub(crate) struct Session {
     pub(crate) dispatch: Arc<dyn Dispatch>,
     /// The kernel sends its requests through rings. It holds them back until all rings exist.
     pub(crate) by_ring: bool,
+    /// Those of the server, as far as the kernel allows them.
+    pub(crate) options: ServerOptions,
+    /// Tells the kernel of changes by others.
+    notifier: Option<Notifier>,
 }
 
 impl Session {
@@ -48,14 +53,18 @@ impl Session {
         // On a mount that honours setuid bits, the kernel must keep clearing them itself, because
         // it has the mode in its cache and must keep that up to date.
         let mut dispatcher = Dispatcher { server, clear_privileges: !options.suid };
-        match agree(&device, &mut dispatcher, options.readdirplus, rings) {
-            Ok(by_ring) => Ok(Self { device: Arc::new(device), dispatch: decorated(dispatcher, options), by_ring }),
+        let by_ring = match agree(&device, &mut dispatcher, options.readdirplus, rings) {
+            Ok(by_ring) => by_ring,
             Err(error) => {
                 drop(device);
                 detach(mount_point);
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        let device = Arc::new(device);
+        let notifier = notifier(&mut dispatcher.server, &device);
+        let of_server = *dispatcher.server.options();
+        Ok(Self { device, dispatch: decorated(dispatcher, options), by_ring, options: of_server, notifier })
     }
 
     /// Ends a session that has not served. Otherwise a dead mount would stay.
@@ -67,6 +76,7 @@ impl Session {
     /// The connection has ended: closes all handles and drops all counts. The caller has joined all
     /// threads that serve it.
     pub(crate) fn disconnect(mut self) {
+        self.notifier.take();
         if let Some(dispatch) = Arc::get_mut(&mut self.dispatch) {
             dispatch.disconnect();
         }
@@ -75,6 +85,19 @@ impl Session {
 
 fn detach(mount_point: &Path) {
     let _ = unmount::detach(&path_for_others(mount_point));
+}
+
+/// Starts to tell the kernel of changes by others, if the tree reports them.
+fn notifier(server: &mut Server, device: &Arc<OwnedFd>) -> Option<Notifier> {
+    if !matches!(server.options().changes, Changes::Reported { .. }) {
+        return None;
+    }
+    let notifier = Notifier::start(server.vfs(), device);
+    if let Err(error) = &notifier {
+        warn!(%error, "no thread: the kernel is not told of changes by others");
+        server.cannot_notify();
+    }
+    notifier.ok()
 }
 
 /// The dispatcher, behind an injector if the mount has one.
@@ -107,6 +130,9 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
             let message = format!("the kernel speaks FUSE {}.{}, which is too old", init.major, init.minor);
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
+        if init.minor < notifier::MINOR_VERSION && !major_only {
+            dispatcher.server.cannot_notify();
+        }
         let agreed = agreed(&init, dispatcher, readdirplus, rings);
         reply.extend_from_slice(init_out(&init, agreed).as_bytes());
         send(device.as_fd(), &mut reply, unique, Ok(size_of::<InitOut>()));
@@ -119,8 +145,7 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
 /// The features that both sides have.
 fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> InitFlags {
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
-    let keeps_contents = dispatcher.server.options().keeps_contents();
-    let wanted = wanted(readdirplus, keeps_contents, dispatcher.clear_privileges, rings);
+    let wanted = wanted(readdirplus, dispatcher.server.options(), dispatcher.clear_privileges, rings);
     // An older kernel lacks some of them: each is an improvement, none is required.
     let (agreed, missing) = (wanted & offered, wanted - offered);
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);
@@ -152,7 +177,7 @@ fn init_out(init: &InitIn, agreed: InitFlags) -> InitOut {
 /// The features that the server wants. FUSE_ATOMIC_O_TRUNC is not among them. On an open for
 /// reading with O_TRUNC, the kernel checks only after the open whether the file is being executed.
 /// If it then fails with ETXTBSY, the file must not have been truncated.
-fn wanted(readdirplus: bool, keeps_contents: bool, clear_privileges: bool, rings: bool) -> InitFlags {
+fn wanted(readdirplus: bool, options: &ServerOptions, clear_privileges: bool, rings: bool) -> InitFlags {
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
@@ -164,8 +189,8 @@ fn wanted(readdirplus: bool, keeps_contents: bool, clear_privileges: bool, rings
         | InitFlags::INIT_EXT;
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, readdirplus);
     wanted.set(InitFlags::HANDLE_KILLPRIV_V2, clear_privileges);
-    wanted.set(InitFlags::CACHE_SYMLINKS, keeps_contents);
-    wanted.set(InitFlags::AUTO_INVAL_DATA, !keeps_contents);
+    wanted.set(InitFlags::CACHE_SYMLINKS, options.keeps_listings());
+    wanted.set(InitFlags::AUTO_INVAL_DATA, !options.keeps_contents());
     wanted.set(InitFlags::OVER_IO_URING, rings);
     wanted
 }

@@ -7,7 +7,7 @@ use std::{io, path::Path, thread};
 
 use crate::{
     mount::MountOptions,
-    server::{MountFlags, Server},
+    server::{MountFlags, Server, ServerOptions},
 };
 
 pub use device::DeviceTransport;
@@ -38,6 +38,9 @@ pub trait Transport {
 
 /// A mounted tree.
 pub trait Connection: Send {
+    /// The options of the server, as far as the kernel allows them.
+    fn options(&self) -> ServerOptions;
+
     /// Answers requests until the tree is unmounted.
     ///
     /// # Errors

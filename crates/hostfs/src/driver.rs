@@ -11,6 +11,7 @@ use std::{
     thread,
 };
 
+use pando_sync::lock;
 use pando_vfs::{
     Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
     StatFs, Xattr,
@@ -38,7 +39,14 @@ impl HostFs {
     /// As [`HostFs::open`].
     pub fn of(dir: impl AsFd, options: HostOptions) -> io::Result<Self> {
         let tree = Arc::new(Tree::new(dir.as_fd(), &options)?);
-        Ok(Self { tree, recheck: options.recheck, is_connected: AtomicBool::new(false) })
+        let is_watched = lock(&tree.watch).is_some();
+        Ok(Self { tree, is_watched, recheck: options.recheck, is_connected: AtomicBool::new(false) })
+    }
+
+    /// Whether the host reports changes by others ([`Recheck::Watch`]).
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     /// How many descriptors are open for inodes, and how many inodes the tree uses.
@@ -90,16 +98,21 @@ impl Backing for HostFs {
         if self.is_connected.swap(true, Ordering::Relaxed) {
             return Err(Error::Busy);
         }
-        if let Recheck::Every(interval) = self.recheck {
-            let tree = Arc::downgrade(&self.tree);
-            let recheck = move || {
-                while Weak::strong_count(&tree) > 0 {
-                    thread::sleep(interval);
-                    feed.everything_changed();
-                }
-            };
-            thread::Builder::new().name("pando-recheck".into()).spawn(recheck)?;
-        }
+        let (Recheck::Every(interval) | Recheck::Watch { otherwise: interval }) = self.recheck else {
+            return self.tree.getattr(&self.tree.root);
+        };
+        let (tree, watch) = (Arc::downgrade(&self.tree), lock(&self.tree.watch).take());
+        let notice = move || {
+            // A watch that has failed reports nothing any more.
+            if watch.is_some_and(|watch| watch.run(&tree, &feed).is_ok()) {
+                return;
+            }
+            while Weak::strong_count(&tree) > 0 {
+                feed.everything_changed();
+                thread::sleep(interval);
+            }
+        };
+        thread::Builder::new().name("pando-notice".into()).spawn(notice)?;
         self.tree.getattr(&self.tree.root)
     }
 

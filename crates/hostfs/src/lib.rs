@@ -21,7 +21,7 @@
 //! others has their user and group from the start. POSIX ACLs of the host are not shown, and the
 //! tree checks permissions by mode, owner and group only.
 //!
-//! Changes that others make on the host are seen after at most the time that [`Recheck`] says.
+//! How soon changes are seen that others make on the host, [`Recheck`] says.
 //!
 //! | number | limit |
 //! | --- | --- |
@@ -40,6 +40,7 @@ mod scan;
 #[allow(unsafe_code)]
 mod sys;
 mod tree;
+mod watch;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -51,6 +52,7 @@ use std::{
 pub struct HostFs {
     tree: Arc<tree::Tree>,
     recheck: Recheck,
+    is_watched: bool,
     is_connected: AtomicBool,
 }
 
@@ -62,6 +64,16 @@ pub enum Recheck {
     Never,
     /// Cached names and attributes are used for at most this time. Then the host is asked again.
     Every(Duration),
+    /// The kernel reports changes, as a rule within milliseconds. This needs CAP_SYS_ADMIN, Linux
+    /// 5.17, and a file system on a local disk or in memory. Without these, it is as
+    /// [`Recheck::Every`]; [`HostFs::is_watched`] says so.
+    ///
+    /// Not reported are changes that this process makes by other ways than the tree, times of
+    /// access, and what is written through a mapping, until its file is closed.
+    Watch {
+        /// The interval if nothing is reported.
+        otherwise: Duration,
+    },
 }
 
 /// Options of [`HostFs::open`].

@@ -7,6 +7,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasher, RandomState},
     ops::Deref,
     os::fd::OwnedFd,
     sync::{
@@ -116,8 +117,8 @@ impl HostInode {
     }
 }
 
-/// All inodes that the tree uses. The locks of parts come before that of the renumbered. The lock
-/// of the departed comes last.
+/// All inodes that the tree uses. The locks of parts come before that of the renumbered. Then come
+/// that of the departed, and those of the handles.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// The inodes with the number that they have on the host.
@@ -128,6 +129,25 @@ pub(crate) struct Nodes {
     /// Atomic: a single independent value.
     next_serial: AtomicU64,
     departed: Mutex<Departed>,
+    /// The numbers by handle, if the host reports changes.
+    by_handle: Option<Handles>,
+}
+
+/// Numbers of inodes by their handles.
+#[derive(Debug)]
+struct Handles {
+    hasher: RandomState,
+    parts: Box<[Mutex<HashMap<Handle, u64>>]>,
+}
+
+impl Handles {
+    fn new() -> Self {
+        Self { hasher: RandomState::new(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
+    }
+
+    fn part(&self, handle: &Handle) -> MutexGuard<'_, HashMap<Handle, u64>> {
+        lock(&self.parts[self.hasher.hash_one(handle) as usize % PARTS])
+    }
 }
 
 /// Directories that the tree has forgotten. The places of inodes below may still refer to them. If
@@ -167,8 +187,10 @@ struct Renumbered {
 }
 
 impl Nodes {
-    pub(crate) fn new() -> Self {
+    /// `watched`: inodes are to be found by their handles.
+    pub(crate) fn new(watched: bool) -> Self {
         Self {
+            by_handle: watched.then(Handles::new),
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             renumbered: Mutex::default(),
             renumbered_len: AtomicUsize::new(0),
@@ -194,6 +216,11 @@ impl Nodes {
         }
     }
 
+    /// The number of the inode with this handle, if the tree uses it.
+    pub(crate) fn number_of(&self, handle: &Handle) -> Option<u64> {
+        self.by_handle.as_ref()?.part(handle).get(handle).copied()
+    }
+
     /// The inode with this identity. If it is new, it gets a number.
     pub(crate) fn intern(&self, identity: Identity, kind: FileKind, born: i64) -> Arc<Node> {
         // Held until the number is chosen, so that an inode does not get two.
@@ -204,7 +231,10 @@ impl Nodes {
             return node.clone();
         }
         let is_free = host.is_none() && identity.ino < FIRST_OWN;
-        let make = |number, identity| {
+        let make = |number, identity: Identity| {
+            if let (Some(handles), Version::Handle(handle)) = (&self.by_handle, &identity.version) {
+                handles.part(handle).insert(handle.clone(), number);
+            }
             let known = lock(&self.departed).take(&identity);
             let inode = known.unwrap_or_else(|| {
                 Arc::new(HostInode {
@@ -253,6 +283,9 @@ impl Nodes {
                 self.renumbered_len.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        if let (Some(handles), Version::Handle(handle)) = (&self.by_handle, &node.identity.version) {
+            handles.part(handle).remove(handle);
+        }
         if node.kind == FileKind::Directory && node.place().is_some() {
             lock(&self.departed).add(&node.inode);
         }
@@ -282,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_time_of_creation_identifies_an_inode_that_is_known_for_long() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(false);
         let node = nodes.intern(identity(1, 7, 0), FileKind::File, 5);
         nodes.intern(identity(1, 7, 0), FileKind::File, 5);
         assert!(!node.is_born(5), "another may be created in this tick");
@@ -294,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_inode_has_the_number_of_the_host_unless_it_is_in_use() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(false);
         assert_eq!(number(&nodes, identity(1, 7, 0)), 7);
         assert_eq!(number(&nodes, identity(1, 7, 0)), 7, "the same inode");
         let other_device = number(&nodes, identity(2, 7, 0));
@@ -305,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_number_stays_as_long_as_the_inode_is_in_use() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(false);
         number(&nodes, identity(1, 7, 0));
         let recreated = number(&nodes, identity(1, 7, 1));
         nodes.remove(7);
@@ -321,7 +354,7 @@ mod tests {
     /// The host may have numbers as large as our own.
     #[test]
     fn large_numbers_of_the_host_are_replaced() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(false);
         let large = number(&nodes, identity(1, u64::MAX, 0));
         assert_eq!(large, FIRST_OWN);
         assert_eq!(nodes.get(large).unwrap().identity.ino, u64::MAX);

@@ -31,6 +31,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// A handle that the kernel has given.
+    pub(crate) fn new(kind: i32, bytes: &[u8]) -> Self {
+        Self { kind, bytes: bytes.into() }
+    }
+
     /// The handle of an open file.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use pando_vfs::{Error, FileKind, NodeAttr, Result};
@@ -22,11 +22,12 @@ use rustix::{
 };
 
 use crate::{
-    HostOptions,
+    HostOptions, Recheck,
     attr::{attr_of, born, from_errno, kind_of, mount_of, stat, stat_at},
     descriptors::{Descriptors, Use},
     nodes::{HostInode, Identity, Node, Nodes, Version},
     sys::{Handle, OpenFile},
+    watch::Watch,
 };
 
 /// No name leads out of its directory.
@@ -55,6 +56,8 @@ pub(crate) struct Tree {
     by_handle: bool,
     /// The number of the mount that the directory is on, if the kernel gives numbers.
     mount: Option<u64>,
+    /// Reports changes by others, until a thread takes it. None if the host cannot report them.
+    pub watch: Mutex<Option<Watch>>,
 }
 
 /// An inode of the host, and the attributes that it had when it was found.
@@ -69,13 +72,18 @@ impl Tree {
         let proc_fds = open(c"/proc/self/fd", READ_DIRECTORY, Mode::empty())?;
         let by_handle = !options.walks
             && Handle::of(root_fd.as_fd()).is_ok_and(|handle| handle.open(root_fd.as_fd(), OFlags::PATH).is_ok());
-        let nodes = Nodes::new();
         let (identity, found) = identify(root_fd.as_fd())?;
+        let watch = match (&identity.version, options.recheck) {
+            (Version::Handle(handle), Recheck::Watch { .. }) => Watch::new(root_fd.as_fd(), handle).ok(),
+            _ => None,
+        };
+        let nodes = Nodes::new(watch.is_some());
         let root = nodes.intern(identity, kind_of(&found)?, born(&found));
         let mount = mount_of(root_fd.as_fd());
         *root.pinned() = Some(root_fd.clone());
         let descriptors = Descriptors::new(options.descriptors);
-        Ok(Self { root_fd, root, proc_fds, nodes, descriptors, by_handle, mount })
+        let watch = Mutex::new(watch);
+        Ok(Self { root_fd, root, proc_fds, nodes, descriptors, by_handle, mount, watch })
     }
 
     /// The inode with this number.

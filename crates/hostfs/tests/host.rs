@@ -11,13 +11,15 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use pando_hostfs::{HostFs, HostOptions, Recheck};
-use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, Result, Stat, Vfs, Walk};
+use pando_vfs::{
+    At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Stat, Subscriber, Vfs, Walk,
+};
 use pandofs_testkit::{await_value, is_root, skipped};
 
 /// A tree on a directory of its own.
@@ -87,6 +89,94 @@ fn changes_on_the_host_are_seen_after_the_interval() {
     await_value((Err(Error::NoEntry), Ok(6)), || {
         (tree.stat("file").map(|stat| stat.size), tree.stat("other").map(|stat| stat.size))
     });
+}
+
+/// A tree that the kernel tells of changes, if this machine allows it.
+fn watched() -> Option<Tree> {
+    let tree = Tree::new(HostOptions::new().recheck(Recheck::Watch { otherwise: Duration::from_secs(3600) }));
+    if !tree.driver.is_watched() {
+        skipped("the kernel does not report changes here");
+        return None;
+    }
+    Some(tree)
+}
+
+/// Another process changes the host.
+fn sh(tree: &Tree, script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).current_dir(tree.host("")).status().expect("sh starts");
+    assert!(status.success(), "{script}");
+}
+
+/// Each change by another process, and what the tree then shows of two names.
+#[test]
+fn changes_on_the_host_are_reported() {
+    let Some(tree) = watched() else { return };
+    fs::create_dir(tree.host("dir")).unwrap();
+    let seen = |path: &str| tree.stat(path).map(|stat| (stat.size, stat.mode, stat.nlink));
+    let gone = Err(Error::NoEntry);
+    assert_eq!((seen("dir/a"), seen("b")), (gone, gone));
+    let steps = [
+        ("umask 022; printf one > dir/a", Ok((3, 0o644, 1)), gone),
+        ("printf longer > dir/a", Ok((6, 0o644, 1)), gone),
+        ("printf '%s' more >> dir/a", Ok((10, 0o644, 1)), gone),
+        ("chmod 600 dir/a", Ok((10, 0o600, 1)), gone),
+        ("ln dir/a b", Ok((10, 0o600, 2)), Ok((10, 0o600, 2))),
+        ("printf x > b", Ok((1, 0o600, 2)), Ok((1, 0o600, 2))),
+        ("rm dir/a", gone, Ok((1, 0o600, 1))),
+        ("mv b dir/a", Ok((1, 0o600, 1)), gone),
+        ("umask 022; : > b; mv b dir/a", Ok((0, 0o644, 1)), gone),
+        ("mv dir other; mkdir dir", gone, gone),
+        ("mv other/a b; rm -r other", gone, Ok((0, 0o644, 1))),
+    ];
+    for (script, a, b) in steps {
+        sh(&tree, script);
+        await_value((a, b), || (seen("dir/a"), seen("b")));
+    }
+    let links = || tree.stat(".").map(|stat| stat.nlink.into());
+    sh(&tree, "mkdir one two");
+    await_value(Ok(fs::metadata(tree.host("")).unwrap().nlink()), links);
+}
+
+/// What the tree does itself is not reported to it, and a change elsewhere on the file system costs
+/// nothing.
+#[test]
+fn own_changes_are_not_asked_for_again() {
+    let Some(tree) = watched() else { return };
+    for n in 0..100 {
+        tree.open(&format!("f{n}"), OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+    }
+    let told = Arc::new(AtomicUsize::new(0));
+    let subscriber: Arc<Subscriber> = Arc::new({
+        let told = told.clone();
+        move |_: ChangeByOthers<'_>| {
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    tree.vfs.subscribe(&subscriber);
+    for n in 0..100 {
+        let file = tree.open(&format!("f{n}"), OpenFlags::RDWR).unwrap();
+        file.write(b"x").unwrap();
+        tree.vfs.unlink(&tree.context, At::Cwd, format!("f{n}")).unwrap();
+    }
+    fs::write(tree.dir.path().join("outside"), "x").unwrap();
+    // Events arrive in their order.
+    assert_eq!(tree.stat("last").err(), Some(Error::NoEntry));
+    sh(&tree, ": > ../outside; : > last");
+    await_value(true, || tree.stat("last").is_ok());
+    let told = told.load(Ordering::SeqCst);
+    assert!((1..10).contains(&told), "told {told} times");
+}
+
+/// More events than the kernel queues, if the tree does not read them fast enough.
+#[test]
+fn a_flood_of_changes_is_seen() {
+    let Some(tree) = watched() else { return };
+    sh(&tree, "mkdir d; for n in 1 2 3 4 5 6 7 8; do : > d/$n; done");
+    let count = || (1..9).filter(|n| tree.stat(&format!("d/{n}")).is_ok()).count();
+    await_value(8, count);
+    sh(&tree, "i=0; while [ $i -lt 12000 ]; do : > n$i; i=$((i+1)); done; rm d/*; rm -r n*");
+    await_value(0, count);
+    assert!(tree.stat("n1").is_err());
 }
 
 #[test]

@@ -98,8 +98,8 @@ impl Kernel {
     /// - an anonymous file, in a backed tree
     /// - the removal of a directory in which an open anonymous file was made: on tmpfs the file
     ///   keeps the directory's inode, and in pandofs it has no place in the tree
-    /// - a truncation to the present size that clears setuid or setgid, in a backed tree: tmpfs does
-    ///   not stamp this change of the mode, and a host that is asked for it does
+    /// - a truncation to the present size that clears setuid or setgid, in a backed tree: tmpfs
+    ///   does not stamp this change of the mode, and a host that is asked for it does
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
             Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,

@@ -4,12 +4,14 @@ use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, ValueEnum};
 use pando_console::size;
+use pando_fuse::Changes;
 use pando_vfs::DirectoryLocks;
 
 use super::{
     injector::InjectorArgs,
     limits,
     options::{self, MountOption},
+    source::UNTOLD,
 };
 
 const MOUNT_HELP: &str = "\
@@ -81,14 +83,23 @@ pub struct MountArgs {
     /// Programs on the mount work on the files of SOURCE, with the rights of the user who mounts.
     /// Nothing in SOURCE leads out of it: symbolic links lead where they would lead if DIR were in
     /// its place. Mounts inside SOURCE cannot be reached. Changes that others make in
-    /// SOURCE are seen within two seconds. A trace, delays, faults and -o ro work as on a tree in
-    /// memory.
+    /// SOURCE are seen as they happen, if the kernel reports them: to root, on a local file system.
+    /// Otherwise they are seen within two seconds. A trace, delays, faults and -o ro work as on a
+    /// tree in memory.
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode", "allow_other"])]
     pub source: Option<PathBuf>,
 
     /// Nobody else changes SOURCE: the kernel may answer from its caches
     #[arg(long, requires = "source")]
     pub exclusive: bool,
+
+    /// Look for changes by others once a second
+    ///
+    /// Otherwise the kernel reports them, where it can. It reports the changes of the whole file
+    /// system that SOURCE is on. If others change much of it, and little in SOURCE, looking may
+    /// cost less.
+    #[arg(long, requires = "source", conflicts_with = "exclusive")]
+    pub no_watch: bool,
 
     /// Do not read ahead of listings
     ///
@@ -169,16 +180,15 @@ pub struct MountArgs {
 
     /// For how many seconds the kernel may answer from its caches; 0 makes it ask each time
     ///
-    /// The default is a day: as long as the tree changes only through this mount, the kernel sees
-    /// all changes. With --source and without --exclusive it is 1.
+    /// The default is a day: the kernel sees all changes through this mount, and is told of those
+    /// that others make in SOURCE. If the kernel cannot report these, the default is 1.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub attr_timeout: Option<Duration>,
 
-    /// Report the btime of files (statx). It costs a request for each file whose btime a program
-    /// asks for
+    /// Report the btime of files (statx)
     ///
-    /// Many programs ask for it and do not use it: programs in Rust or for Node.js, and stat(1).
-    /// ls(1) does not ask.
+    /// It costs a request for each file whose btime a program asks for. Many programs ask for it
+    /// and do not use it: programs in Rust or for Node.js, and stat(1). ls(1) does not ask.
     #[arg(long)]
     pub birth_times: bool,
 
@@ -226,14 +236,9 @@ impl MountArgs {
     }
 
     /// How long the kernel may answer from its caches.
-    pub fn valid(&self) -> Duration {
-        let default = if self.changes_elsewhere() { 1 } else { 24 * 60 * 60 };
-        self.attr_timeout.unwrap_or(Duration::from_secs(default))
-    }
-
-    /// Whether the tree may change in other ways than through this mount.
-    pub fn changes_elsewhere(&self) -> bool {
-        self.source.is_some() && !self.exclusive
+    pub fn valid(&self, changes: Changes) -> Duration {
+        let default = if changes == Changes::Elsewhere { UNTOLD } else { Duration::from_secs(24 * 60 * 60) };
+        self.attr_timeout.unwrap_or(default)
     }
 
     /// The long options that are given as words after `-o`.
@@ -328,7 +333,7 @@ mod tests {
     fn defaults_match_the_help() {
         let args = mount(&["grove"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (None, None, 0o755));
-        assert_eq!(args.valid(), Duration::from_secs(86400));
+        assert_eq!(args.valid(Changes::OnlyHere), Duration::from_secs(86400));
         assert_eq!(args.pdirops, None);
         assert!(!args.allow_other && !args.daemon && !args.nonempty && args.options.is_empty());
     }
@@ -337,9 +342,12 @@ mod tests {
     fn values_are_parsed() {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
-        assert_eq!(args.valid(), Duration::from_millis(500));
-        assert_eq!(mount(&["--source", "s", "g"]).unwrap().valid(), Duration::from_secs(1));
-        assert_eq!(mount(&["--source", "s", "--exclusive", "g"]).unwrap().valid(), Duration::from_secs(86400));
+        assert_eq!(args.valid(Changes::OnlyHere), Duration::from_millis(500));
+        let args = mount(&["--source", "s", "g"]).unwrap();
+        assert_eq!(args.valid(Changes::Elsewhere), Duration::from_secs(1));
+        for changes in [Changes::OnlyHere, Changes::Reported { otherwise: UNTOLD }] {
+            assert_eq!(args.valid(changes), Duration::from_secs(86400));
+        }
         let args = mount(&["--pdirops", "off", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));
         let args = mount(&["--pdirops", "512", "g"]).unwrap();
@@ -399,7 +407,7 @@ mod tests {
         let taken =
             words("size=64M,nr_inodes=1k,mode=1777,uid=5,gid=6,attr_timeout=0.5,birth_times,nonempty,io-uring=never");
         assert_eq!((taken.size, taken.inodes, taken.mode), (Some(64 << 20), Some(1024), 0o1777));
-        assert_eq!((taken.uid, taken.gid, taken.valid().as_millis()), (Some(5), Some(6), 500));
+        assert_eq!((taken.uid, taken.gid, taken.valid(Changes::OnlyHere).as_millis()), (Some(5), Some(6), 500));
         assert!(taken.birth_times && taken.nonempty);
         assert_eq!(words("delay=\"lookup=1ms,read=2ms\",fault=read=EIO").injector.delay.len(), 2);
         assert_eq!(words("size=1M,size=2M").size, Some(2 << 20), "the later one counts");

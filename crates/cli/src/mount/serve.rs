@@ -9,7 +9,8 @@ use pando_console::{
     quote::for_shell,
     signals,
 };
-use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
+use pando_fuse::{Changes, DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
+use pando_hostfs::Recheck;
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Vfs, VfsOptions};
 use signal_hook::iterator::Signals;
@@ -41,19 +42,14 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     let options = VfsOptions::new().directory_locks(args.pdirops.unwrap_or_default()).read_ahead(!args.no_read_ahead);
     let (vfs, source) = match &args.source {
         Some(dir) => {
-            let source = SourceTree::open(dir, args.exclusive, options)?;
+            let source = SourceTree::open(dir, recheck(args), options)?;
             (source.vfs.clone(), Some(source))
         }
         None => (in_memory(args, asked.mount.threads.get(), options)?, None),
     };
-    let server = Server::new(
-        vfs.clone(),
-        ServerOptions {
-            valid: args.valid(),
-            changes_elsewhere: args.changes_elsewhere(),
-            birth_times: args.birth_times,
-        },
-    );
+    let changes = source.as_ref().map_or(Changes::OnlyHere, |source| source.changes);
+    let options = ServerOptions { valid: args.valid(changes), changes, birth_times: args.birth_times };
+    let server = Server::new(vfs.clone(), options);
     asked.mount.injector = injector.as_ref().map(injector::Counted::injector);
     // Catch signals before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
@@ -75,7 +71,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     }
     let leaver = Leaver { path: prepared.path.clone(), device };
     let served = leaver.while_serving(signals, || {
-        announce(args, &prepared.path, in_background)?;
+        announce(args, &prepared.path, connection.options(), in_background)?;
         prepared.keep();
         connection.serve().map_err(|error| Failure::system(format_args!("{shown}: the server ended"), &error))
     });
@@ -91,6 +87,14 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     }
     info!(path = %prepared.path.display(), "unmounted");
     Ok(ExitCode::SUCCESS)
+}
+
+fn recheck(args: &MountArgs) -> Recheck {
+    match (args.exclusive, args.no_watch) {
+        (true, _) => Recheck::Never,
+        (false, true) => Recheck::Every(RECHECK),
+        (false, false) => Recheck::Watch { otherwise: RECHECK },
+    }
 }
 
 fn transport(io_uring: IoUring) -> Box<dyn Transport> {
@@ -115,17 +119,19 @@ fn in_memory(args: &MountArgs, threads: usize, options: VfsOptions) -> Result<Vf
 }
 
 /// Prints the line that says where the tree is mounted and how to unmount it.
-fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
+fn announce(args: &MountArgs, path: &Path, options: ServerOptions, in_background: bool) -> Result<()> {
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let shown = for_shell(&args.dir);
     let tree = match &args.source {
         Some(source) => for_shell(source),
         None => "an in-memory tree".into(),
     };
-    let seen = if args.changes_elsewhere() {
-        format!("changes by others in the source are seen within {} s\n", (RECHECK + args.valid()).as_secs_f64())
-    } else {
-        String::new()
+    let seen = match options.changes {
+        Changes::Reported { .. } => "changes by others in the source are seen as they happen\n".into(),
+        Changes::Elsewhere => {
+            format!("changes by others in the source are seen within {} s\n", (RECHECK + options.valid).as_secs_f64())
+        }
+        _ => String::new(),
     };
     let line = format!("{}: {tree} is mounted ({leave} pando umount {shown})\n{seen}", for_shell(path));
     if in_background {

@@ -14,6 +14,7 @@ use pando_console::{
     failure::{Failure, Result},
     quote::for_shell,
 };
+use pando_fuse::Changes;
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{Vfs, VfsOptions};
 use rustix::{
@@ -22,8 +23,10 @@ use rustix::{
 };
 use tracing::debug;
 
-/// Changes by others are seen after at most this time.
+/// How often the source is asked again for what is cached, if it does not report changes.
 pub const RECHECK: Duration = Duration::from_secs(1);
+/// How long the kernel may answer from its caches, if it is not told of changes.
+pub const UNTOLD: Duration = Duration::from_secs(1);
 
 /// The most inodes that are cached for a while. With about 0.6 KB for each, this is 60 MB. Inodes
 /// that the kernel or a program uses are not evicted.
@@ -36,24 +39,30 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// The tree of a mount, and the thread that bounds its cache.
 pub struct SourceTree {
     pub vfs: Vfs,
+    /// How it changes.
+    pub changes: Changes,
     stop: Option<Sender<()>>,
     evictor: Option<JoinHandle<()>>,
 }
 
 impl SourceTree {
-    /// A tree on a directory. `exclusive`: nobody else changes it.
+    /// A tree on a directory, which others may change or not.
     ///
     /// # Errors
     /// The directory cannot be opened.
-    pub fn open(dir: &Path, exclusive: bool, options: VfsOptions) -> Result<Self> {
+    pub fn open(dir: &Path, recheck: Recheck, options: VfsOptions) -> Result<Self> {
         // The kernel has applied the umask of the program that makes a file.
         rustix::process::umask(Mode::empty());
         // For the descriptors of cached inodes, and those of files without names.
         let limit = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-        let recheck = if exclusive { Recheck::Never } else { Recheck::Every(RECHECK) };
         let driver = HostFs::open(dir, HostOptions::new().recheck(recheck))
             .map_err(|error| Failure::system(format_args!("--source {}", for_shell(dir)), &error))?;
+        let changes = match recheck {
+            Recheck::Never => Changes::OnlyHere,
+            _ if driver.is_watched() => Changes::Reported { otherwise: UNTOLD },
+            _ => Changes::Elsewhere,
+        };
         let driver = Arc::new(driver);
         let vfs = Vfs::with_options(driver.clone(), options)
             .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))?;
@@ -72,7 +81,7 @@ impl SourceTree {
             }
         });
         let evictor = evictor.map_err(|error| Failure::system("cannot start a thread", &error))?;
-        Ok(Self { vfs, stop: Some(stop), evictor: Some(evictor) })
+        Ok(Self { vfs, changes, stop: Some(stop), evictor: Some(evictor) })
     }
 }
 

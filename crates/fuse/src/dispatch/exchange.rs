@@ -167,7 +167,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
     }
 
     fn dir_flags(&self) -> u32 {
-        if self.server.options().keeps_contents() { fopen::KEEP_CACHE | fopen::CACHE_DIR } else { 0 }
+        if self.server.options().keeps_listings() { fopen::KEEP_CACHE | fopen::CACHE_DIR } else { 0 }
     }
 
     fn entry(&mut self, made: Result<Attr>) -> Result<()> {

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::{
-    ServerOptions,
+    Changes, ServerOptions,
     wire::abi::{
         AttrOut, CreateIn, EntryOut, InHeader, LinkIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut, StatxIn, StatxOut,
         StatxTime, fopen,
@@ -24,7 +24,7 @@ pub(crate) const ROOT: u64 = 1;
 pub(crate) fn dispatcher(valid: Duration) -> Dispatcher {
     let vfs = Vfs::new(MemFs::new(MemOptions::new().size_bytes(1 << 20).inodes(1000))).unwrap();
     Dispatcher {
-        server: Server::new(vfs, ServerOptions { valid, changes_elsewhere: false, birth_times: !valid.is_zero() }),
+        server: Server::new(vfs, ServerOptions { valid, changes: Changes::OnlyHere, birth_times: !valid.is_zero() }),
         clear_privileges: true,
     }
 }

@@ -3,11 +3,11 @@
 //! Positions are the tree's cookies, which stay valid for ever. So no state is kept between calls.
 
 use pando_vfs::{
-    At, Context, DirEntry, Error, Next, Packed, Result, Walk,
+    At, Context, DentryRef, DirEntry, Error, Next, Packed, Result, Stat, Walk,
     records::{ERANGE, Mask, refuse_xattrs, update_records},
 };
 
-use super::{Caller, Server};
+use super::{Caller, Changes, Server};
 use crate::nodes::Attr;
 
 impl Server {
@@ -93,7 +93,13 @@ impl Server {
                     if counted.is_some_and(|dentry| reply.count(dentry).is_err()) {
                         return true;
                     }
-                    if add(&shown, found.map(|(stat, _)| self.nodes.attr(*stat))) {
+                    // If others may have changed the inode since, the notification about it finds
+                    // it counted, or these attributes are newer.
+                    let is_told = matches!(self.options.changes, Changes::Reported { .. });
+                    let attr = |(stat, dentry): (&Stat, &DentryRef)| {
+                        self.nodes.attr(if is_told { dentry.stat() } else { *stat })
+                    };
+                    if add(&shown, found.map(attr)) {
                         empty = false;
                         return true;
                     }

@@ -16,7 +16,7 @@ use crate::{
     channel::{HEADER_BYTES, HeldReply, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, clone_channel, receive, send},
     dispatch::{Dispatch, Reply},
     mount::MountOptions,
-    server::Server,
+    server::{Server, ServerOptions},
     session::Session,
     wire::Request,
 };
@@ -39,6 +39,10 @@ pub(super) struct DeviceConnection {
 }
 
 impl Connection for DeviceConnection {
+    fn options(&self) -> ServerOptions {
+        self.session.options
+    }
+
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { session, threads } = *self;
         let (device, dispatch) = (&session.device, &*session.dispatch);

@@ -37,7 +37,11 @@ use super::{
     Connection, Transport,
     device::{DeviceConnection, DeviceTransport},
 };
-use crate::{mount::MountOptions, server::Server, session::Session};
+use crate::{
+    mount::MountOptions,
+    server::{Server, ServerOptions},
+    session::Session,
+};
 use sys::Ended;
 use workers::Workers;
 
@@ -115,6 +119,10 @@ struct RingConnection {
 }
 
 impl Connection for RingConnection {
+    fn options(&self) -> ServerOptions {
+        self.session.options
+    }
+
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { mut session, workers, threads, required } = *self;
         // Each worker has a queue of its own, and tries requests again that find no space.

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version, the same since 2006.
 pub(crate) const VERSION: u32 = 7;
-/// The newest minor version of which a feature is used here: FUSE over io_uring (Linux 6.14).
-pub(crate) const MINOR_VERSION: u32 = 42;
+/// The newest minor version of which a feature is used here: `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16).
+pub(crate) const MINOR_VERSION: u32 = 44;
 /// The oldest minor version that is served (Linux 3.15). From it on all structures have their
 /// present size, except for [`InitIn`].
 pub(crate) const OLDEST_MINOR_VERSION: u32 = 23;
@@ -119,6 +119,17 @@ pub(crate) mod fopen {
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     /// No FLUSH at close.
     pub(crate) const NOFLUSH: u32 = 1 << 5;
+}
+
+/// What the server tells the kernel without being asked (`enum fuse_notify_code`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notification {
+    /// The attributes of an inode, and a range of its contents, have changed.
+    InvalInode = 2,
+    /// A name leads to another inode, or does not exist any more.
+    InvalEntry = 3,
+    /// All names are to be looked up again.
+    IncEpoch = 8,
 }
 
 /// `FUSE_WRITE_CACHE`: the kernel writes back pages, on behalf of no particular process.
@@ -457,6 +468,21 @@ structures! {
         offset: u64,
     }
 
+    /// `fuse_notify_inval_inode_out`. A negative offset means the attributes alone, and a length of
+    /// 0 everything from the offset on.
+    struct NotifyInodeOut {
+        node: u64,
+        offset: i64,
+        len: i64,
+    }
+
+    /// `fuse_notify_inval_entry_out`; the name and a NUL follow.
+    struct NotifyEntryOut {
+        parent: u64,
+        name_len: u32,
+        flags: u32,
+    }
+
     /// `fuse_kstatfs`, which is all of `fuse_statfs_out`.
     struct StatfsOut {
         blocks: u64,
@@ -492,6 +518,7 @@ const _: () = {
     assert!(size_of::<ReleaseIn>() == 24 && size_of::<FallocateIn>() == 32 && size_of::<LseekIn>() == 24);
     assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16);
     assert!(size_of::<XgetdentsHead>() == XGETDENTS_HEAD_BYTES);
+    assert!(size_of::<NotifyInodeOut>() == 24 && size_of::<NotifyEntryOut>() == 16);
     assert!(size_of::<ForgetOne>() == 16 && size_of::<Rename2In>() == 16 && size_of::<Dirent>() == 24);
 };
 

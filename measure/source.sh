@@ -1,0 +1,57 @@
+#!/bin/bash
+# Measures a mount of a host directory when everything is cached: programs that look at many files
+# again, in turns on the host and on the mount.
+#
+#   measure/source.sh [PANDO [OPTION...]]    PANDO: the command to measure [target/release/pando]
+#                                            OPTION: of pando mount, such as --no-watch
+#
+# Needs /dev/fuse and git, and root if the kernel is to report changes. The directory is a git
+# repository of 50,000 files (FILES), 100 in a directory, below DIR (default: /var/tmp). Prints
+# milliseconds for `find -ls` and `git status` in each of 9 rounds (ROUNDS), and the medians of the
+# ratios of mount to host. Before each round more than a second passes, in which attributes expire
+# if the kernel is not told of changes.
+set -eu -o pipefail
+pando=$(readlink -f "${1:-target/release/pando}")
+options=("${@:2}")
+files=${FILES:-50000} rounds=${ROUNDS:-9}
+dir=$(mktemp -d "${DIR:-/var/tmp}/pando-source.XXXXXX")
+trap 'umount -l "$dir/mount" 2>/dev/null || true; rm -rf --one-file-system "$dir"' EXIT
+mkdir "$dir/host" "$dir/mount"
+
+git="git -c safe.directory=* -c gc.auto=0 -c user.name=measure -c user.email=measure@localhost"
+(
+    cd "$dir/host"
+    for ((first = 0; first < files; first += 100)); do
+        mkdir -p "$((first / 10000))/$first"
+        (cd "$((first / 10000))/$first" && for ((n = 0; n < 100; n++)); do echo "$first $n" >"$n"; done)
+    done
+    $git init -q
+    $git add .
+    $git commit -q -m files
+)
+"$pando" mount --daemon --source "$dir/host" "${options[@]}" "$dir/mount"
+
+in_find() { find "$dir/$1" -ls >/dev/null; }
+in_status() { $git --no-optional-locks -C "$dir/$1" status >/dev/null; }
+milliseconds() {
+    local begin=${EPOCHREALTIME/./}
+    "$@"
+    echo $(((${EPOCHREALTIME/./} - begin) / 1000))
+}
+
+for what in find status; do "in_$what" host; "in_$what" mount; done
+for ((round = 0; round < rounds; round++)); do
+    sleep 1.1
+    for what in find status; do
+        order=(host mount)
+        ((round % 2)) && order=(mount host)
+        declare -A took=()
+        for where in "${order[@]}"; do took[$where]=$(milliseconds "in_$what" "$where"); done
+        echo "$what ${took[host]} ${took[mount]}"
+    done
+done | tee "$dir/times"
+for what in find status; do
+    awk -v what="$what" '$1 == what { print $3 / $2 }' "$dir/times" | sort -n |
+        awk -v what="$what" '{ ratio[NR] = $1 } END { printf "%s: mount / host = %.2f (%.2f to %.2f)\n", what, ratio[int((NR + 1) / 2)], ratio[1], ratio[NR] }'
+done
+"$pando" umount "$dir/mount"
