@@ -20,7 +20,7 @@ use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{
     At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Stat, Subscriber, Vfs, Walk,
 };
-use pandofs_testkit::{await_value, is_root, skipped};
+use pandofs_testkit::{await_value, has, is_root, skipped};
 
 /// A tree on a directory of its own.
 struct Tree {
@@ -91,8 +91,11 @@ fn changes_on_the_host_are_seen_after_the_interval() {
     });
 }
 
-/// A tree that the kernel tells of changes, if this machine allows it.
+/// A tree that the kernel tells of changes, if this machine allows it and has a shell to make them.
 fn watched() -> Option<Tree> {
+    if !has(&["sh"]) {
+        return None;
+    }
     let tree = Tree::new(HostOptions::new().recheck(Recheck::Watch { otherwise: Duration::from_secs(3600) }));
     if !tree.driver.is_watched() {
         skipped("the kernel does not report changes here");
