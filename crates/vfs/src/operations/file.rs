@@ -255,8 +255,7 @@ impl File {
     #[inline]
     pub fn lseek(&self, seek: Seek) -> Result<u64> {
         if let Seek::Set(offset) = seek
-            && self.kind == FileKind::File
-            && !self.flags().contains(OpenFlags::PATH)
+            && self.is_seekable
         {
             let offset = u64::try_from(offset).map_err(|_| Error::Invalid)?;
             self.position.set(offset);
