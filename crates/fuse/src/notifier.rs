@@ -9,7 +9,8 @@
 //! 1. *A name.* The kernel looks up names and lists entries under the lock of their directory, and
 //!    takes the same lock to drop a name. So it drops the name that an older answer has given it.
 //! 2. *An inode that the kernel knows.* Attributes that were requested before the notification are
-//!    ignored, since each notification gives the inode a new version.
+//!    ignored, since each notification gives the inode a new version. (Those of LINK are not. They
+//!    are given no time for which they are valid.)
 //! 3. *An inode that the kernel does not know yet.* The server counts a look-up of an inode before
 //!    it reads the attributes for the reply. As long as an inode is counted and the kernel does not
 //!    know it, it is notified again.
@@ -40,7 +41,7 @@ const PENDING_MAX: usize = 1 << 16;
 /// How long the kernel is given to process a reply.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// How often the thread is looked for at the end, with a pause of [`RETRY`]: for a second.
+/// How often the end looks whether the thread has ended, with a pause of [`RETRY`]: for a second.
 const ENDS: u32 = 100;
 
 /// The oldest minor version of the protocol with which the kernel can be told everything
@@ -178,7 +179,7 @@ impl Kernel {
         // Inodes that are counted, and that the kernel did not know.
         let mut unknown = HashSet::new();
         while let Some(mut pending) = queue.take(!unknown.is_empty()) {
-            if let Err(error) = self.pass_on(&mut pending, &mut unknown) {
+            if let Err(error) = self.pass_on(&mut pending, &mut unknown, queue) {
                 // The mount is gone.
                 debug!(%error, "the kernel is not told of changes any more");
                 return;
@@ -186,7 +187,7 @@ impl Kernel {
         }
     }
 
-    fn pass_on(&self, pending: &mut Pending, unknown: &mut HashSet<u64>) -> rustix::io::Result<()> {
+    fn pass_on(&self, pending: &mut Pending, unknown: &mut HashSet<u64>, queue: &Queue) -> rustix::io::Result<()> {
         let mut inodes = std::mem::take(&mut pending.inodes);
         if pending.everything {
             self.send(Notification::IncEpoch, &[])?;
@@ -203,6 +204,9 @@ impl Kernel {
         }
         inodes.extend(unknown.drain());
         for ino in inodes {
+            if queue.pending().ended {
+                break;
+            }
             // The attributes, and all contents.
             let out = NotifyInodeOut { node: self.node(ino), offset: 0, len: 0 };
             let is_known = self.send(Notification::InvalInode, &[out.as_bytes()])?;

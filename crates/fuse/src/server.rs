@@ -56,8 +56,8 @@ pub enum Changes {
     /// As [`Changes::Elsewhere`], and the tree reports what others change, soon after
     /// ([`Vfs::subscribe`]). The kernel is told of it. This needs Linux 6.16.
     Reported {
-        /// How long attributes, names and negative dentries stay valid if the kernel cannot be
-        /// told.
+        /// How long attributes and names stay valid if the kernel cannot be told, and negative
+        /// dentries in any case.
         otherwise: Duration,
     },
 }
@@ -66,6 +66,11 @@ impl ServerOptions {
     /// Whether the kernel may keep contents from one open to the next.
     pub(crate) fn keeps_contents(&self) -> bool {
         !self.valid.is_zero() && self.changes == Changes::OnlyHere
+    }
+
+    /// How long a negative dentry stays valid. Linux 6.19 and 7.0 drop none when they are told to.
+    pub(crate) fn negative_valid(&self) -> Duration {
+        if let Changes::Reported { otherwise } = self.changes { self.valid.min(otherwise) } else { self.valid }
     }
 
     /// Whether the kernel may keep listings and the targets of links.

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::AsFd,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Arc, Weak,
@@ -18,7 +19,9 @@ use pando_vfs::{
 };
 use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
 
-use crate::{HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, descriptors::Use, sys, tree::Tree};
+use crate::{
+    HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, descriptors::Use, sys, tree::Tree, watch::Watch,
+};
 
 /// How often a value is read again that has grown since its size was asked for.
 const GROWN_MAX: u32 = 16;
@@ -103,8 +106,9 @@ impl Backing for HostFs {
         };
         let (tree, watch) = (Arc::downgrade(&self.tree), lock(&self.tree.watch).take());
         let notice = move || {
-            // A watch that has failed reports nothing any more.
-            if watch.is_some_and(|watch| watch.run(&tree, &feed).is_ok()) {
+            // A watch that has failed, or panicked, reports nothing any more.
+            let run = |watch: Watch| catch_unwind(AssertUnwindSafe(|| watch.run(&tree, &feed)));
+            if watch.is_some_and(|watch| matches!(run(watch), Ok(Ok(())))) {
                 return;
             }
             while Weak::strong_count(&tree) > 0 {

@@ -21,7 +21,7 @@
 //! others has their user and group from the start. POSIX ACLs of the host are not shown, and the
 //! tree checks permissions by mode, owner and group only.
 //!
-//! How soon changes are seen that others make on the host, [`Recheck`] says.
+//! [`Recheck`] says how soon changes are seen that others make on the host.
 //!
 //! | number | limit |
 //! | --- | --- |

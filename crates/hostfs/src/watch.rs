@@ -80,10 +80,11 @@ impl Watch {
         drop(openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?);
         self.0.mark(MarkFlags::FAN_MARK_REMOVE, mask, dir, Some(c"."))?;
         let mut found = false;
-        self.read(&mut |event| {
+        let mut look = |event: Event<'_>| {
             let is_it = event.mask.contains(MaskFlags::FAN_OPEN) && event.is_own();
             found |= is_it && event.entry.as_ref().is_some_and(|(dir, _)| dir == handle);
-        })?;
+        };
+        while self.read(&mut look)? {}
         if found { Ok(()) } else { Err(io::Error::new(io::ErrorKind::Unsupported, "events with other handles")) }
     }
 
@@ -103,24 +104,21 @@ impl Watch {
         Ok(())
     }
 
-    /// Reads all events that there are.
-    fn read(&self, each: &mut dyn FnMut(Event<'_>)) -> io::Result<()> {
+    /// Reads events, as many as fit into a buffer. False if there are none.
+    fn read(&self, each: &mut dyn FnMut(Event<'_>)) -> io::Result<bool> {
         let mut buffer = Box::new_uninit_slice(BUFFER_BYTES);
         let buffer: &mut [MaybeUninit<u8>] = &mut buffer;
-        loop {
-            let bytes: &[u8] = match rustix::io::read(&self.0, &mut *buffer) {
-                Ok((bytes, _)) => bytes,
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let mut rest = bytes;
-            while !rest.is_empty() {
-                let (event, next) = Event::first(rest).ok_or(io::ErrorKind::InvalidData)?;
-                each(event);
-                rest = next;
-            }
+        let mut rest: &[u8] = match rustix::io::read(&self.0, &mut *buffer) {
+            Ok((bytes, _)) => bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        while !rest.is_empty() {
+            let (event, next) = Event::first(rest).ok_or(io::ErrorKind::InvalidData)?;
+            each(event);
+            rest = next;
         }
+        Ok(true)
     }
 }
 

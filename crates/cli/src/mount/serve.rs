@@ -47,7 +47,10 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         }
         None => (in_memory(args, asked.mount.threads.get(), options)?, None),
     };
-    let changes = source.as_ref().map_or(Changes::OnlyHere, |source| source.changes);
+    let changes = match source.as_ref().map_or(Changes::OnlyHere, |source| source.changes) {
+        Changes::Reported { .. } => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
+        other => other,
+    };
     let options = ServerOptions { valid: args.valid(changes), changes, birth_times: args.birth_times };
     let server = Server::new(vfs.clone(), options);
     asked.mount.injector = injector.as_ref().map(injector::Counted::injector);

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::{
     nodes::Attr,
-    server::{Caller, Server},
+    server::{Caller, Changes, Server},
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
@@ -94,8 +94,12 @@ impl<'a, 'r> Exchange<'a, 'r> {
             }
             Opcode::Link => {
                 let (LinkIn { old_node }, name) = (args.structure()?, args.name()?);
-                let linked = server.link(caller, old_node, node, name);
-                self.entry(linked)
+                let mut entry = entry_out(&server.link(caller, old_node, node, name)?, self.valid());
+                if matches!(server.options().changes, Changes::Reported { .. }) {
+                    // The kernel takes these attributes also if it was told of a change meanwhile.
+                    (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
+                }
+                self.reply.put(&entry)
             }
             Opcode::Open => self.open(self.file_flags()),
             Opcode::Opendir => self.open(self.dir_flags()),
@@ -180,8 +184,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         match self.server.lookup(self.caller, self.node, name)? {
             Some(attr) => self.reply.put(&entry_out(&attr, valid)),
             None if valid.is_zero() => Err(Error::NoEntry),
-            // A negative dentry stays valid for as long as a positive one.
-            None => self.reply.put(&negative_out(valid)),
+            None => self.reply.put(&negative_out(self.server.options().negative_valid())),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
         binding::{
-            adopt, adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, read_again, report_count,
+            adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, read_again, report_count,
             unbind_stale,
         },
         evict::evict_frozen,
@@ -123,6 +123,11 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             return Ok(Loaded::Again(Locking::Locked(found)));
         }
     }
+    // An answer that is older than a report must not be seen. A report that comes from here on
+    // finds the name locked.
+    if report_count(sb, inode.ino) != before.reports {
+        return Ok(Loaded::Again(Locking::Unlocked));
+    }
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     let result = match answer {
@@ -199,7 +204,7 @@ fn dentry_for(
     // did not know, and a server still counts its number. This cannot happen to a directory: it has
     // one name, whose removal is final.
     if let Some(known) = sb.nodes.get(attr.ino, guard).filter(|known| !known.is_dir())
-        && adopt(sb, &known, guard)
+        && adopt_loaded(sb, &known, reports, guard)
     {
         return Ok(found(known));
     }
@@ -344,7 +349,8 @@ fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Versi
     let guard = pin();
     // Checked under the name lock: a thread that has changed the name since has counted that before
     // it released the lock.
-    if directory.dirent(hash, name, &guard).is_some() || !Version::of(inode)?.same_names(before) {
+    let now = Version::of(inode)?;
+    if directory.dirent(hash, name, &guard).is_some() || !now.same_names(before) || now.reports != before.reports {
         return Ok(());
     }
     // An inode that was cached may be newer than `attr`. A walk that wants this name loads it

@@ -89,6 +89,8 @@ impl Feed {
     /// inode: removing one of its names changes its link count, for instance, and is reported by
     /// [`Feed::inode_changed`] as well.
     pub fn name_changed(&self, dir: u64, name: &[u8]) {
+        // The directory itself may be on its way into the cache, with its attributes from before.
+        self.uncached_inode_changed();
         count_in(&self.0.names, dir);
         let known = self.with_cache(|cache| {
             cache.inode_changed(dir);

@@ -13,6 +13,7 @@ use crate::{DentryRef, objects::dentry::Dentry};
 /// entry and releases the parent references of every directory. It uses a list instead of
 /// recursion, because a tree may be deeper than a stack. Analogous to `shrink_dcache_for_umount()`.
 pub(crate) fn take_apart(root: &DentryRef) {
+    end_reports(root);
     let _alone = root.0.sb().evicting.write().unwrap_or_else(PoisonError::into_inner);
     // If other threads may be using the tree, the caller has closed it already.
     drop(root.0.sb().shards.swap(None));
@@ -63,13 +64,19 @@ pub(crate) fn take_apart(root: &DentryRef) {
     root.0.sb().send_forgets();
 }
 
+/// From now on, reports of changes by others do not reach the cache.
+fn end_reports(root: &DentryRef) {
+    let sb = root.0.sb();
+    if let Some(feed) = &sb.feed {
+        feed.disconnect();
+        drop(sb.reported_root.swap(None));
+    }
+}
+
 /// Shuts a tree down: closes it to additions, stores the times that only the cache has, and takes
 /// it apart. Errors of the backing are lost; a caller that needs them calls `sync` before.
 pub(crate) fn shut_down(root: &DentryRef) {
-    if let Some(feed) = &root.0.sb().feed {
-        feed.disconnect();
-        drop(root.0.sb().reported_root.swap(None));
-    }
+    end_reports(root);
     root.0.sb().close();
     let background = &root.0.sb().background;
     background.close();
