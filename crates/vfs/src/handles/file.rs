@@ -24,8 +24,6 @@ pub struct File {
     /// [`OpenFlags`]. Atomic: a single independent value.
     flags: AtomicU32,
     pub(crate) kind: FileKind,
-    /// A regular file that was not opened with O_PATH: a seek may set any position. Immutable.
-    pub(crate) is_seekable: bool,
     /// Decides whether writes keep setuid and setgid. None if the file is not open for writing.
     /// Immutable.
     pub(crate) writer: Option<Writer>,
@@ -89,13 +87,11 @@ impl File {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();
         let writer = flags.writes().then(|| context.writer(held.dentry().0.inode()));
-        let is_seekable = kind == FileKind::File && !flags.contains(OpenFlags::PATH);
         let flags = AtomicU32::new((flags & keep).bits());
         Self {
             held,
             flags,
             kind,
-            is_seekable,
             writer,
             read_only: context.read_only,
             taken: AtomicU16::new(0),

@@ -255,7 +255,8 @@ impl File {
     #[inline]
     pub fn lseek(&self, seek: Seek) -> Result<u64> {
         if let Seek::Set(offset) = seek
-            && self.is_seekable
+            && self.kind == FileKind::File
+            && !self.flags().contains(OpenFlags::PATH)
         {
             let offset = u64::try_from(offset).map_err(|_| Error::Invalid)?;
             self.position.set(offset);
