@@ -28,8 +28,8 @@
 //!    reply that failed (`server::dir`, `nodes::CountedReply`).
 //! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
 //!    and answers EIO.
-//! 5. The kernel may cache for a long time, because it sees all changes, or is told of those that
-//!    others make (`notifier`). [`ServerOptions`] says how long.
+//! 5. The kernel may cache for a long time. It sees the changes made through the mount, and the
+//!    server tells it of those that others make (`notifier`). [`ServerOptions`] says how long.
 //! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
 //!    are (`server::mappable`).
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake

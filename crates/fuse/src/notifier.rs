@@ -106,8 +106,8 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is pending, as soon as something is, or after [`RETRY`] if `retry` is set. None at the
-    /// end.
+    /// Waits until something is pending, and returns it. With `retry`, waits for [`RETRY`] at most.
+    /// None at the end.
     fn take(&self, retry: bool) -> Option<Pending> {
         let wait = |pending: &mut Pending| pending.is_empty() && !pending.ended;
         let mut pending = if retry {
@@ -120,7 +120,7 @@ impl Queue {
 }
 
 impl Notifier {
-    /// Starts the thread. From now on the kernel is told of all changes by others.
+    /// Starts the thread. From now on it tells the kernel of all changes by others.
     ///
     /// # Errors
     /// No thread can be made.

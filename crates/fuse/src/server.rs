@@ -54,7 +54,7 @@ pub enum Changes {
     /// learns that size or mtime have changed.
     Elsewhere,
     /// As [`Changes::Elsewhere`], and the tree reports what others change, soon after
-    /// ([`Vfs::subscribe`]). The kernel is told of it. This needs Linux 6.16.
+    /// ([`Vfs::subscribe`]). The server tells the kernel. This needs Linux 6.16.
     Reported {
         /// How long attributes and names stay valid if the kernel cannot be told, and negative
         /// dentries in any case.
@@ -66,6 +66,11 @@ impl ServerOptions {
     /// Whether the kernel may keep contents from one open to the next.
     pub(crate) fn keeps_contents(&self) -> bool {
         !self.valid.is_zero() && self.changes == Changes::OnlyHere
+    }
+
+    /// Whether the kernel is told of changes by others.
+    pub(crate) fn tells_kernel(&self) -> bool {
+        matches!(self.changes, Changes::Reported { .. })
     }
 
     /// How long a negative dentry stays valid. Linux 6.19 and 7.0 drop none when they are told to.

@@ -19,7 +19,7 @@ use crate::{
     inject::Injected,
     mount::{self, MountOptions, path_for_others, unmount},
     notifier::{self, Notifier},
-    server::{Changes, Server, ServerOptions},
+    server::{Server, ServerOptions},
     wire::{
         Request,
         abi::{InitFlags, InitIn, InitOut, MIN_BUFFER_BYTES, MINOR_VERSION, OLDEST_MINOR_VERSION, Opcode, VERSION},
@@ -89,7 +89,7 @@ fn detach(mount_point: &Path) {
 
 /// Starts to tell the kernel of changes by others, if the tree reports them.
 fn notifier(server: &mut Server, device: &Arc<OwnedFd>) -> Option<Notifier> {
-    if !matches!(server.options().changes, Changes::Reported { .. }) {
+    if !server.options().tells_kernel() {
         return None;
     }
     let notifier = Notifier::start(server.vfs(), device);

@@ -188,7 +188,7 @@ impl<'a> Event<'a> {
         Some((event, &bytes[len..]))
     }
 
-    /// Whether this process has made the change. What the tree does itself, it knows.
+    /// Whether this process has made the change. The tree knows its own changes.
     fn is_own(&self) -> bool {
         self.pid as u32 == std::process::id()
     }

@@ -140,7 +140,7 @@ fn changes_on_the_host_are_reported() {
     await_value(Ok(fs::metadata(tree.host("")).unwrap().nlink()), links);
 }
 
-/// What the tree does itself is not reported to it, and a change elsewhere on the file system costs
+/// The tree gets no reports of its own changes. A change elsewhere on the file system costs
 /// nothing.
 #[test]
 fn own_changes_are_not_asked_for_again() {

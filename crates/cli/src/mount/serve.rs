@@ -47,9 +47,10 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         }
         None => (in_memory(args, asked.mount.threads.get(), options)?, None),
     };
-    let changes = match source.as_ref().map_or(Changes::OnlyHere, |source| source.changes) {
-        Changes::Reported { .. } => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
-        other => other,
+    let changes = match &source {
+        Some(source) if source.is_watched => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
+        Some(_) if !args.exclusive => Changes::Elsewhere,
+        _ => Changes::OnlyHere,
     };
     let options = ServerOptions { valid: args.valid(changes), changes, birth_times: args.birth_times };
     let server = Server::new(vfs.clone(), options);

@@ -14,7 +14,6 @@ use pando_console::{
     failure::{Failure, Result},
     quote::for_shell,
 };
-use pando_fuse::Changes;
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{Vfs, VfsOptions};
 use rustix::{
@@ -39,8 +38,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// The tree of a mount, and the thread that bounds its cache.
 pub struct SourceTree {
     pub vfs: Vfs,
-    /// How it changes.
-    pub changes: Changes,
+    /// The kernel reports changes by others.
+    pub is_watched: bool,
     stop: Option<Sender<()>>,
     evictor: Option<JoinHandle<()>>,
 }
@@ -58,11 +57,7 @@ impl SourceTree {
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let driver = HostFs::open(dir, HostOptions::new().recheck(recheck))
             .map_err(|error| Failure::system(format_args!("--source {}", for_shell(dir)), &error))?;
-        let changes = match recheck {
-            Recheck::Never => Changes::OnlyHere,
-            _ if driver.is_watched() => Changes::Reported { otherwise: UNTOLD },
-            _ => Changes::Elsewhere,
-        };
+        let is_watched = driver.is_watched();
         let driver = Arc::new(driver);
         let vfs = Vfs::with_options(driver.clone(), options)
             .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))?;
@@ -81,7 +76,7 @@ impl SourceTree {
             }
         });
         let evictor = evictor.map_err(|error| Failure::system("cannot start a thread", &error))?;
-        Ok(Self { vfs, changes, stop: Some(stop), evictor: Some(evictor) })
+        Ok(Self { vfs, is_watched, stop: Some(stop), evictor: Some(evictor) })
     }
 }
 

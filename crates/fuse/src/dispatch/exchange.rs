@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::{
     nodes::Attr,
-    server::{Caller, Changes, Server},
+    server::{Caller, Server},
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
@@ -95,7 +95,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             Opcode::Link => {
                 let (LinkIn { old_node }, name) = (args.structure()?, args.name()?);
                 let mut entry = entry_out(&server.link(caller, old_node, node, name)?, self.valid());
-                if matches!(server.options().changes, Changes::Reported { .. }) {
+                if server.options().tells_kernel() {
                     // The kernel takes these attributes also if it was told of a change meanwhile.
                     (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
                 }

@@ -7,7 +7,7 @@ use pando_vfs::{
     records::{ERANGE, Mask, refuse_xattrs, update_records},
 };
 
-use super::{Caller, Changes, Server};
+use super::{Caller, Server};
 use crate::nodes::Attr;
 
 impl Server {
@@ -95,7 +95,7 @@ impl Server {
                     }
                     // If others may have changed the inode since, the notification about it finds
                     // it counted, or these attributes are newer.
-                    let is_told = matches!(self.options.changes, Changes::Reported { .. });
+                    let is_told = self.options.tells_kernel();
                     let attr = |(stat, dentry): (&Stat, &DentryRef)| {
                         self.nodes.attr(if is_told { dentry.stat() } else { *stat })
                     };

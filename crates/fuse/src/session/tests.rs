@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::server::Changes;
 
 #[test]
 fn init_of_an_older_kernel_is_shorter() {

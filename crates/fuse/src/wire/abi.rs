@@ -121,7 +121,7 @@ pub(crate) mod fopen {
     pub(crate) const NOFLUSH: u32 = 1 << 5;
 }
 
-/// What the server tells the kernel without being asked (`enum fuse_notify_code`).
+/// The kind of a message to the kernel that answers no request (`enum fuse_notify_code`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// The attributes of an inode, and a range of its contents, have changed.

@@ -162,7 +162,7 @@ fn subscribers_are_told_after_the_cache() {
     store.chmod(f, 0o640).expect("changed");
     let take = || std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(take(), [format!("Name {{ dir: {ROOT}, name: {:?} }}", b"f"), format!("Inode({f})")]);
-    // What the tree changes itself is not reported.
+    // The tree's own changes are not reported.
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     assert_eq!(take(), [""; 0]);
     drop(subscriber);

@@ -20,13 +20,13 @@ use std::{
     time::Duration,
 };
 
+use pando_concurrency::SAME_RATE;
+
 use super::tuning::{
     ALONE_DOUBLINGS, ALONE_ENTRIES, ALONE_ENTRIES_HOPELESS, ALONE_LOOKS, CAPPED_JOBS, CPU_AT_MOST_NS, HOPELESS,
     IN_THE_WAY_CPU, IN_THE_WAY_SLOWER, TOGETHER_ENTRIES, TOGETHER_JOBS, TRIAL_LOOKS, WAIT_IS_OVER_NS, WAIT_PAYS_NS,
     WAITED_AT_LEAST_NS, WAITED_LOOKS, WAITS_FOR_DEVICE_NS, WORK_ENTRIES, WORK_PAYS_NS, WORKING_CPUS,
 };
-use pando_concurrency::SAME_RATE;
-
 use crate::{MAX_WORKERS, Workers, kernel::meter::Cost};
 
 /// Whether the caller does as well alone, where waits are short.

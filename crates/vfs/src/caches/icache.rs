@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pando_sync::{Counted, Guard, Shared, pin};
+use pando_sync::{Counted, Guard, Shared};
 
 use crate::objects::{
     by_number::{ByNumber, NumberedNode},
@@ -98,14 +98,7 @@ impl InodeCache {
 
     /// All inodes in the cache. The caller holds no guard.
     pub(crate) fn all(&self) -> Vec<Counted<Dentry>> {
-        let (mut all, mut after) = (Vec::new(), Some(0));
-        while let Some(position) = after {
-            let guard = pin();
-            let (batch, last) = self.table.batch(position, 1024, &guard);
-            all.extend(batch.into_iter().filter_map(|entry| entry.to_ref().dentry(&guard)?.get()));
-            after = last;
-        }
-        all
+        self.table.filter_map(|entry, guard| entry.dentry(guard)?.get())
     }
 
     /// Removes all inodes, because the tree is shut down.

@@ -68,17 +68,8 @@ impl Nodes {
 
     /// The numbers that are counted. The caller holds no guard.
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        let (mut numbers, mut after) = (Vec::new(), Some(0));
-        while let Some(position) = after {
-            let guard = pin();
-            let (batch, last) = self.table.batch(position, 1024, &guard);
-            let counted = |entry: &Shared<'_, NumberedNode<AtomicU64>>| {
-                !matches!(entry.to_ref().note.load(Ordering::Relaxed), IDLE | DEAD)
-            };
-            numbers.extend(batch.into_iter().filter(counted).map(|entry| entry.to_ref().ino()));
-            after = last;
-        }
-        numbers
+        let is_counted = |lookups: u64| !matches!(lookups, IDLE | DEAD);
+        self.table.filter_map(|entry, _| is_counted(entry.note.load(Ordering::Relaxed)).then(|| entry.ino()))
     }
 
     /// Adds `lookups` to the count of an inode. Returns whether that has made a new entry.

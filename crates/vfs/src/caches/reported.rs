@@ -1,4 +1,4 @@
-//! What the cache does with reports of single names and inodes that others have changed.
+//! The effect of reports on the cache: single names and inodes that others have changed.
 
 use std::sync::{
     Weak,

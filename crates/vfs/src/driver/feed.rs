@@ -49,7 +49,7 @@ pub(crate) trait ReportedTo: Send + Sync {
     fn inode_changed(&self, ino: u64);
 }
 
-/// What a backing has reported.
+/// A change that a backing has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeByOthers<'a> {

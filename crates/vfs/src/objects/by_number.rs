@@ -140,6 +140,19 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
         (batch, last)
     }
 
+    /// The results of `each` for all entries, in batches: each has a guard of its own. The caller
+    /// holds no guard.
+    pub(crate) fn filter_map<R>(&self, each: impl Fn(&NumberedNode<T>, &Guard) -> Option<R>) -> Vec<R> {
+        let (mut results, mut after) = (Vec::new(), Some(0));
+        while let Some(position) = after {
+            let guard = pin();
+            let (batch, last) = self.batch(position, 1024, &guard);
+            results.extend(batch.into_iter().filter_map(|entry| each(entry.to_ref(), &guard)));
+            after = last;
+        }
+        results
+    }
+
     /// Removes all entries. `mark` is called with each note before the removal.
     pub(crate) fn clear(&self, mark: impl Fn(&T)) {
         let mut after = Some(0);
