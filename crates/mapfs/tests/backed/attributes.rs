@@ -1,6 +1,8 @@
 //! Stored attributes of an inode: exactly those that were changed here. Others may have changed the
 //! rest.
 
+use std::time::Duration;
+
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
 use pando_vfs::{
     At, Context, Credentials, Error, File, NodeAttr, OpenFlags, Seek, SetAttr, SetTime, Timestamp, Vfs, Walk,
@@ -152,6 +154,29 @@ fn fsync_of_a_directory_and_of_an_empty_file_reaches_the_store() {
         let opened = vfs.open(&context, At::Cwd, path, OpenFlags::RDONLY, 0).expect("opens");
         assert_eq!((opened.fsync(), store.calls(Call::Sync)), (Ok(()), synced + 1), "{path}");
     }
+}
+
+/// Seen to fail: the second call finds nothing to store, and does not wait for the first.
+#[test]
+fn fsync_waits_for_a_thread_that_is_storing_the_times() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let open = || vfs.open(&context, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("opens");
+    let file = open();
+    assert_eq!(file.write(b"x"), Ok(1));
+    let known = file.stat();
+    let parked = store.park(Call::Setattr);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| file.fsync());
+        parked.reached();
+        let second = scope.spawn(|| {
+            let synced = open().fsync();
+            (synced, stored(&store, known.ino).mtime)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        drop(parked);
+        assert_eq!(first.join().expect("no panic"), Ok(()));
+        assert_eq!(second.join().expect("no panic"), (Ok(()), known.mtime));
+    });
 }
 
 /// With O_SYNC the times are stored with the data. With O_DSYNC they may be stored later.

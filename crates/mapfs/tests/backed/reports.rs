@@ -1,9 +1,14 @@
 //! Reports of single names and inodes cost one request each, and none is lost.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, ChangeByOthers, Context, Error, FileKind, OpenFlags, RenameFlags, Result, Subscriber, Vfs, Walk};
+use pando_vfs::{
+    At, ChangeByOthers, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, Subscriber, Vfs, Walk,
+};
 
 use crate::support::{assert_same, mounted, seen, stored};
 
@@ -60,6 +65,38 @@ fn a_request_that_fails_is_repeated() {
     store.inject(Fault::Nth { call: Some(Call::Getattr), after: 0, error: Error::Quota });
     assert_eq!(mode(&vfs, &context, "/f"), Err(Error::Quota));
     assert_eq!(mode(&vfs, &context, "/f"), Ok(0o640));
+}
+
+/// A thread that asks while another one is asking waits for the answer.
+///
+/// Seen to fail: it gets the attributes from before the report.
+#[test]
+fn nothing_older_than_a_report_is_shown_while_its_answer_is_awaited() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let dir = store.create(ROOT, "dir", FileKind::Directory, 0o700).expect("made");
+    store.create(dir, "f", FileKind::File, 0o600).expect("made");
+    let stranger = Context::new(&vfs, Credentials::user(1, 1, &[]));
+    let asks: [&(dyn Fn() -> bool + Sync); 3] = [
+        &|| mode(&vfs, &context, "/dir") == Ok(0o755),
+        &|| vfs.open(&context, At::Cwd, "/dir", OpenFlags::RDONLY, 0).map(|dir| dir.stat().mode) == Ok(0o755),
+        &|| mode(&vfs, &stranger, "/dir/f") == Ok(0o600),
+    ];
+    assert_eq!((mode(&vfs, &context, "/dir/f"), mode(&vfs, &stranger, "/dir/f")), (Ok(0o600), Err(Error::Access)));
+    for is_new in asks {
+        store.chmod(dir, 0o700).expect("changed");
+        assert!(!is_new());
+        store.chmod(dir, 0o755).expect("changed");
+        let parked = store.park(Call::Getattr);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| mode(&vfs, &context, "/dir"));
+            parked.reached();
+            let second = scope.spawn(is_new);
+            std::thread::sleep(Duration::from_millis(50));
+            drop(parked);
+            assert_eq!(first.join().expect("no panic"), Ok(0o755));
+            assert!(second.join().expect("no panic"), "the second thread sees the report, too");
+        });
+    }
 }
 
 /// Others change what a thread is loading. The answer that it gets is from before.

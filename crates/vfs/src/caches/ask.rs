@@ -27,9 +27,9 @@ use crate::{
         evict::shown_at,
         load::load,
         read_ahead::look_up_waited,
-        refresh::{refresh, refresh_inode},
+        refresh::{refresh, refresh_if_outdated, refresh_inode},
     },
-    objects::{backed_dir::BackedDir, dentry::Dentry, inode::Inode, stat::stat_of, superblock::Namespace},
+    objects::{backed_dir::BackedDir, dentry::Dentry, stat::stat_of, superblock::Namespace},
 };
 
 /// A request to the backing, made by a walk that cannot go on without the answer.
@@ -67,7 +67,6 @@ impl Ask {
                     refresh(namespace, &dir, count)
                 })
             }
-            // One thread asks, under the inode's lock. Those that have waited find the answer.
             Self::Attributes(dentry) => refresh_if_outdated(dentry.inode()),
         }
     }
@@ -93,7 +92,7 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
     }
     // If the inode has no name, or the cache has dropped it, there is no such directory.
     if !dentry.is_dir() && parent().is_none() {
-        refresh_inode(&sb.namespace, inode)?;
+        refresh_inode(inode)?;
     }
     refresh_if_outdated(inode)
 }
@@ -106,12 +105,6 @@ pub(crate) fn stat_settled(dentry: &Dentry) -> Stat {
     // A stat has no way to fail here. What the operation itself has changed is cached in any case.
     let _ = refresh_if_outdated(inode);
     stat_of(inode, &pin())
-}
-
-/// Requests the attributes of an inode again if an operation of this tree has made the backing
-/// stamp times. The caller holds no guard and no lock.
-pub(crate) fn refresh_if_outdated(inode: &Inode) -> Result<()> {
-    if inode.is_outdated() { refresh_inode(&inode.shard.sb.namespace, inode) } else { Ok(()) }
 }
 
 /// The number of reports that concern a directory of a backed tree, unless all of them were seen.

@@ -19,12 +19,9 @@ use pando_sync::{Counted, Guard, Moment, pin};
 use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
-        binding::{
-            adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, read_again, report_count,
-            unbind_stale,
-        },
+        binding::{adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, report_count, unbind_stale},
         evict::evict_frozen,
-        refresh::{move_directory, refresh_inode},
+        refresh::{move_directory, refresh_if_outdated},
     },
     objects::{
         dentry::Dentry,
@@ -48,21 +45,13 @@ pub(crate) fn load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) ->
                 locking = if next == Locking::Unlocked { at_first } else { next };
                 std::thread::yield_now();
             }
-            Loaded::Elsewhere(moved, is_current) => {
+            Loaded::Elsewhere(moved) => {
                 move_directory(namespace, dir, name, &moved)?;
-                if !is_current {
-                    refresh_bound(namespace, dir, &moved)?;
-                }
+                refresh_if_outdated(moved.inode())?;
             }
-            Loaded::Refresh(dentry) => return refresh_bound(namespace, dir, &dentry),
+            Loaded::Bound(dentry) => return refresh_if_outdated(dentry.inode()),
         }
     }
-}
-
-/// Requests the attributes of an inode that a name in `dir` leads to since a moment ago. If that
-/// fails, the next walk through the directory does it again.
-fn refresh_bound(namespace: &Namespace, dir: &Counted<Dentry>, bound: &Counted<Dentry>) -> Result<()> {
-    refresh_inode(namespace, bound.inode()).inspect_err(|_| read_again(dir.inode()))
 }
 
 /// The locks that are held during a request.
@@ -81,11 +70,10 @@ enum Loaded {
     Done,
     /// Something has changed meanwhile: ask again, with these locks.
     Again(Locking),
-    /// The name is bound to a directory that the cache has in another place. Whether the cache has
-    /// its current attributes.
-    Elsewhere(Counted<Dentry>, bool),
-    /// The inode was cached, and the backing has newer attributes.
-    Refresh(Counted<Dentry>),
+    /// The name is bound to a directory that the cache has in another place.
+    Elsewhere(Counted<Dentry>),
+    /// The cache has the name now. Its inode was cached before.
+    Bound(Counted<Dentry>),
 }
 
 fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: Locking) -> Result<Loaded> {
@@ -138,17 +126,17 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
         Some(attr) => match dentry_for(sb, &attr, asked, before.inode_reports, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(DentryFor::Elsewhere(dentry)) => {
-                let is_current = attr_of(dentry.inode(), &guard) == attr;
-                return Ok(Loaded::Elsewhere(dentry, is_current));
+                report_if_changed(&dentry, &attr, &guard);
+                return Ok(Loaded::Elsewhere(dentry));
             }
             Some(DentryFor::New(dentry)) => {
                 bind_loaded(dir, directory, hash, name, dentry, &guard)?;
                 Loaded::Done
             }
             Some(DentryFor::Link(dentry)) => {
-                let known = attr_of(dentry.inode(), &guard);
+                report_if_changed(&dentry, &attr, &guard);
                 bind_loaded(dir, directory, hash, name, dentry.clone(), &guard)?;
-                if known == attr { Loaded::Done } else { Loaded::Refresh(dentry) }
+                Loaded::Bound(dentry)
             }
         },
     };
@@ -161,6 +149,14 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
     }
     drop(locks);
     Ok(result)
+}
+
+/// If the backing has newer attributes of a cached inode, threads that find it by the new name ask
+/// for them.
+fn report_if_changed(dentry: &Dentry, attr: &NodeAttr, guard: &Guard) {
+    if attr_of(dentry.inode(), guard) != *attr {
+        dentry.inode().set_reported();
+    }
 }
 
 /// The dentry for a loaded name.

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use pando_sync::{Counted, Guard, Node, Shared, pin};
 
 use crate::{
-    AttrMask, Error, NodeAttr, Result,
+    AttrMask, Backing, Error, NodeAttr, Result,
     caches::{
         binding::{ask_for_names, bind_loaded, unbind},
-        write_back::{Unstored, store_dirty},
+        write_back::store_dirty,
     },
     objects::{
         backed_dir::BackedDir,
@@ -33,11 +33,11 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
     backed.clear_negative(&pin());
     for name in outdated(inode, directory)? {
         if let Some(dentry) = refresh_name(namespace, dir, &name)? {
-            refresh_inode(namespace, dentry.inode())?;
+            refresh_inode(dentry.inode())?;
         }
     }
     if !directory.is_removed(&pin()) {
-        refresh_inode(namespace, inode)?;
+        refresh_inode(inode)?;
     }
     backed.checked.store(count, Ordering::Release);
     Ok(())
@@ -112,18 +112,69 @@ fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Re
     }
 }
 
-/// Requests the attributes of an inode that others have changed. The inode's lock orders this with
-/// changes made here.
-pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> {
-    let sb = &inode.shard.sb;
-    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
-    let _order = namespace.names.lock(&[sb.inode_key(inode.ino)]);
-    if sb.stamped_elsewhere {
-        store_dirty(inode, backing)?;
+/// Requests the attributes of an inode if others have changed it, or if the backing has stamped
+/// times. The caller holds no guard and no lock. One thread asks, and those that wait for it find
+/// the answer.
+pub(crate) fn refresh_if_outdated(inode: &Inode) -> Result<()> {
+    if !inode.is_outdated() {
+        return Ok(());
     }
-    // A change that follows makes the answer out of date. It sets the bits again.
-    let mut asked = Unstored::take(inode, if sb.stamped_elsewhere { CHANGE_TIMES } else { AttrMask::empty() });
-    asked.reported = inode.take_reported();
+    let sb = &inode.shard.sb;
+    let _order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
+    if inode.is_outdated() { refresh_locked(inode) } else { Ok(()) }
+}
+
+/// Requests the attributes of an inode that others may have changed. The caller holds no guard and
+/// no lock.
+pub(crate) fn refresh_inode(inode: &Inode) -> Result<()> {
+    let sb = &inode.shard.sb;
+    let _order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
+    refresh_locked(inode)
+}
+
+/// A request for attributes. If it ends without an answer, the inode is as outdated as before, also
+/// if the backing panics. The inode's lock is held.
+struct Request<'i> {
+    inode: &'i Inode,
+    /// The dirty bits that were taken.
+    times: AttrMask,
+    /// Whether a report was taken.
+    reported: bool,
+}
+
+impl<'i> Request<'i> {
+    /// A change that follows makes the answer out of date. It sets the bits again.
+    fn begin(inode: &'i Inode, backing: &dyn Backing) -> Result<Self> {
+        inode.begin_request();
+        let mut request = Self { inode, times: AttrMask::empty(), reported: false };
+        if inode.shard.sb.stamped_elsewhere {
+            store_dirty(inode, backing)?;
+            request.times = inode.take_dirty(CHANGE_TIMES);
+        }
+        request.reported = inode.take_reported();
+        Ok(request)
+    }
+
+    /// The answer is in the cache.
+    fn answered(mut self) {
+        (self.times, self.reported) = (AttrMask::empty(), false);
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.inode.set_dirty(self.times);
+        if self.reported {
+            self.inode.set_reported();
+        }
+        self.inode.end_request();
+    }
+}
+
+/// As [`refresh_inode`]. The inode's lock is held: it orders this with changes made here.
+fn refresh_locked(inode: &Inode) -> Result<()> {
+    let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
+    let request = Request::begin(inode, backing)?;
     let directory = inode.directory().ok();
     let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {
@@ -166,7 +217,7 @@ pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> 
         }
         _ => apply(&mut |size| inode.set_size(size))?,
     }
-    (asked.what, asked.reported) = (AttrMask::empty(), false);
+    request.answered();
     Ok(())
 }
 

@@ -40,30 +40,28 @@ pub(crate) fn store_first<'i>(
 pub(super) struct Unstored<'i> {
     inode: &'i Inode,
     pub what: AttrMask,
-    /// Changes by others were reported, and are not in the cache yet.
-    pub reported: bool,
 }
 
 impl<'i> Unstored<'i> {
     pub(super) fn take(inode: &'i Inode, which: AttrMask) -> Self {
-        Self { inode, what: inode.take_dirty(which), reported: false }
+        inode.set_storing(true);
+        Self { inode, what: inode.take_dirty(which) }
     }
 }
 
 impl Drop for Unstored<'_> {
     fn drop(&mut self) {
         self.inode.set_dirty(self.what);
-        if self.reported {
-            self.inode.set_reported();
-        }
+        self.inode.set_storing(false);
     }
 }
 
 /// Stores the attributes that only the cache has, if there are any. The caller holds no guard.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
-    match sb.ask_backing().filter(|_| !inode.unstored().is_empty()) {
+    match sb.ask_backing().filter(|_| inode.has_unstored()) {
         Some(backing) => {
+            // Waits for another thread that is storing them.
             let _order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
             store_dirty(inode, backing)
         }

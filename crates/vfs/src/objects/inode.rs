@@ -73,6 +73,12 @@ const CAPABLE: u8 = 2;
 const NUMBERED: u8 = 4;
 /// With a backing only: others have changed the inode since its attributes were requested.
 const REPORTED: u8 = 8;
+/// With a backing only: the attributes are being requested, because others have changed the inode.
+const REPORT_TAKEN: u8 = 16;
+/// With a backing that stamps times only: the attributes are being requested.
+const TIMES_TAKEN: u8 = 32;
+/// With a backing only: attributes are being stored.
+const STORING: u8 = 64;
 
 /// The inode. The first cache line has the fields that a path walk reads; stat also reads the
 /// second.
@@ -91,7 +97,8 @@ pub(crate) struct Inode {
     /// They are stored before an eviction and by fsync. If the store stamps times itself, times are
     /// not stored. They are read again instead.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`]. Atomic: independent bits.
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`], [`REPORT_TAKEN`], [`TIMES_TAKEN`],
+    /// [`STORING`]. Atomic: independent bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -331,10 +338,28 @@ impl Inode {
         if self.is_stamped_elsewhere() { self.dirty() - CHANGE_TIMES } else { self.dirty() }
     }
 
-    /// Whether others have changed the inode, or the backing has stamped times, since the
+    /// Whether the backing may lack attributes that the cache has.
+    pub(crate) fn has_unstored(&self) -> bool {
+        // In this order: the thread that takes the dirty bits has set its flag before.
+        !self.unstored().is_empty() || self.flags.load(Ordering::Acquire) & STORING != 0
+    }
+
+    /// Attributes are to be stored. Until the call with false the backing may lack them. The caller
+    /// holds the inode's lock.
+    pub(crate) fn set_storing(&self, storing: bool) {
+        if storing {
+            self.flags.fetch_or(STORING, Ordering::Release);
+        } else {
+            self.flags.fetch_and(!STORING, Ordering::Release);
+        }
+    }
+
+    /// Whether others have changed the inode, or the backing has stamped times, since the cached
     /// attributes were read. Then they must be read again before they are shown.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.is_reported() || self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME)
+        // In this order: the thread that takes the dirty bits has set its flag before.
+        let is_stamped = self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME);
+        is_stamped || self.flags.load(Ordering::Acquire) & (REPORTED | REPORT_TAKEN | TIMES_TAKEN) != 0
     }
 
     /// Others have changed the inode in the backing.
@@ -342,16 +367,34 @@ impl Inode {
         self.flags.fetch_or(REPORTED, Ordering::Release);
     }
 
-    /// Whether others have changed the inode since its attributes were requested.
+    /// Whether others have changed the inode since the cached attributes were read.
     pub(crate) fn is_reported(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & REPORTED != 0
+        self.flags.load(Ordering::Acquire) & (REPORTED | REPORT_TAKEN) != 0
     }
 
-    /// As [`Inode::is_reported`]. An answer that is requested after this call has these changes.
+    /// The attributes are to be requested. Until [`Inode::end_request`] the inode stays outdated,
+    /// if it is. The caller holds its lock.
+    pub(crate) fn begin_request(&self) {
+        if self.is_stamped_elsewhere() {
+            self.flags.fetch_or(TIMES_TAKEN, Ordering::Release);
+        }
+    }
+
+    /// Whether a report has come since the last call. An answer that is requested from now on has
+    /// the reported changes.
     pub(crate) fn take_reported(&self) -> bool {
-        let reported = self.is_reported() && self.flags.fetch_and(!REPORTED, Ordering::AcqRel) & REPORTED != 0;
+        let reported = self.flags.load(Ordering::Acquire) & REPORTED != 0;
+        if reported {
+            self.flags.fetch_or(REPORT_TAKEN, Ordering::Release);
+            self.flags.fetch_and(!REPORTED, Ordering::AcqRel);
+        }
         fence(Ordering::SeqCst);
         reported
+    }
+
+    /// The answer is in the cache. Or it did not come, and the bits that were taken are set again.
+    pub(crate) fn end_request(&self) {
+        self.flags.fetch_and(!(REPORT_TAKEN | TIMES_TAKEN), Ordering::Release);
     }
 
     /// Clears these dirty bits and returns the ones that were set.

@@ -6,7 +6,10 @@ use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
     At, AttrMask, Context, Credentials, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
-    caches::ask::{refresh_if_outdated, revalidate, stat_settled},
+    caches::{
+        ask::{revalidate, stat_settled},
+        refresh::refresh_if_outdated,
+    },
     objects::{dentry::Dentry, inode::Inode, stat::stat_in_place},
     operations::{
         attempt::{apply_back_pressure, run_lockless},

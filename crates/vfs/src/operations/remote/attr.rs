@@ -21,7 +21,7 @@ pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermVi
     if !meant.contains(AttrMask::MODE) && privileged {
         // The rest of the mode is stored as well, so it must be the mode that others have stored
         // meanwhile.
-        refresh_inode(&inode.shard.sb.namespace, inode)?;
+        refresh_inode(inode)?;
     }
     revoking(inode, change, |change, _| {
         let mut now = Timestamp::now().0;
