@@ -266,7 +266,7 @@ impl Server {
     fn close(&self, handle: u64) -> Result<()> {
         let file = self.handles.take(handle)?;
         self.mappable.closed(&file);
-        if file.stat().nlink == 0 {
+        if file.dentry().is_unlinked() {
             self.removed();
         }
         Ok(())

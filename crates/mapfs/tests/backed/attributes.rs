@@ -179,6 +179,18 @@ fn fsync_waits_for_a_thread_that_is_storing_the_times() {
     });
 }
 
+#[test]
+fn whether_a_file_is_unlinked_is_known_without_a_request() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = vfs.open(&context, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
+    let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    assert!(!file.dentry().is_unlinked() && !dir.is_unlinked());
+    assert_eq!((vfs.unlink(&context, At::Cwd, "/f"), vfs.rmdir(&context, At::Cwd, "/d")), (Ok(()), Ok(())));
+    let calls = store.calls(Call::Getattr);
+    assert!(file.dentry().is_unlinked() && dir.is_unlinked());
+    assert_eq!(store.calls(Call::Getattr), calls);
+}
+
 /// With O_SYNC the times are stored with the data. With O_DSYNC they may be stored later.
 #[test]
 fn o_sync_stores_times_and_o_dsync_does_not() {

@@ -197,6 +197,12 @@ impl DentryRef {
     pub fn stat(&self) -> Stat {
         stat_settled(&self.0)
     }
+
+    /// Whether the inode has lost its last name, as far as the tree knows. Asks no backing.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        self.0.inode().is_unlinked(&pin())
+    }
 }
 
 /// Changes several attributes, each with its own checks.
