@@ -93,7 +93,7 @@ fn see_changes(pair: &Pair) {
         let mut buffer = [0; 16];
         let count = open.read_at(&mut buffer, 0).unwrap();
         // If this fails, it says whose cache is out of date.
-        if begin.elapsed() > Duration::from_secs(30) && asked.is_none() {
+        if begin.elapsed() > Duration::from_secs(50) && asked.is_none() {
             let kernel = open.metadata().unwrap().len();
             let server = statx(&open, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
             asked = Some((kernel, server.unwrap().stx_size));

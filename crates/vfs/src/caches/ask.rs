@@ -38,7 +38,7 @@ pub(crate) enum Ask {
     Name(Counted<Dentry>, Box<[u8]>),
     /// The changes in a directory up to a change count.
     Changes(Counted<Dentry>, u64),
-    /// The attributes of an inode that have changed with an operation of this tree.
+    /// The attributes of an inode that others have changed, or an operation of this tree.
     Attributes(Counted<Dentry>),
 }
 

@@ -23,7 +23,13 @@ pub(crate) fn commit(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>
             if let Some(feed) = &sb.feed {
                 feed.everything_changed();
             }
-            match outcome(sb, backing, change) {
+            let outcome = outcome(sb, backing, change);
+            // Again: if the state is not known, the change may have taken effect after another
+            // thread has asked.
+            if let (Some(feed), Err(_) | Ok(None)) = (&sb.feed, &outcome) {
+                feed.everything_changed();
+            }
+            match outcome {
                 Ok(outcome) => outcome.ok_or(Error::Io),
                 // ENOSPC would make the caller try again.
                 Err(Error::NoSpace) => Err(Error::Io),

@@ -14,7 +14,7 @@ use crate::{
         backed_dir::BackedDir,
         dentry::{Dentry, Dirent},
         directory::Directory,
-        inode::{Body, CHANGE_TIMES, Inode},
+        inode::{Body, Inode},
         lockable::Lockable,
         stat::attr_of,
         superblock::Namespace,
@@ -134,7 +134,7 @@ pub(crate) fn refresh_inode(inode: &Inode) -> Result<()> {
 
 /// A request for attributes. If it ends without an answer, the inode is as outdated as before, also
 /// if the backing panics. The inode's lock is held.
-struct Request<'i> {
+struct AttrRequest<'i> {
     inode: &'i Inode,
     /// The dirty bits that were taken.
     times: AttrMask,
@@ -142,17 +142,13 @@ struct Request<'i> {
     reported: bool,
 }
 
-impl<'i> Request<'i> {
+impl<'i> AttrRequest<'i> {
     /// A change that follows makes the answer out of date. It sets the bits again.
     fn begin(inode: &'i Inode, backing: &dyn Backing) -> Result<Self> {
-        inode.begin_request();
-        let mut request = Self { inode, times: AttrMask::empty(), reported: false };
         if inode.shard.sb.stamped_elsewhere {
             store_dirty(inode, backing)?;
-            request.times = inode.take_dirty(CHANGE_TIMES);
         }
-        request.reported = inode.take_reported();
-        Ok(request)
+        Ok(Self { inode, times: inode.take_stamped(), reported: inode.take_reported() })
     }
 
     /// The answer is in the cache.
@@ -161,7 +157,7 @@ impl<'i> Request<'i> {
     }
 }
 
-impl Drop for Request<'_> {
+impl Drop for AttrRequest<'_> {
     fn drop(&mut self) {
         self.inode.set_dirty(self.times);
         if self.reported {
@@ -174,7 +170,7 @@ impl Drop for Request<'_> {
 /// As [`refresh_inode`]. The inode's lock is held: it orders this with changes made here.
 fn refresh_locked(inode: &Inode) -> Result<()> {
     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
-    let request = Request::begin(inode, backing)?;
+    let request = AttrRequest::begin(inode, backing)?;
     let directory = inode.directory().ok();
     let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {

@@ -71,6 +71,9 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
 
 /// As [`store_times`]. The caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
+    if inode.unstored().is_empty() {
+        return Ok(());
+    }
     let mut unstored = Unstored::take(inode, inode.unstored());
     if inode.shard.sb.stamped_elsewhere && unstored.what.contains(AttrMask::ATIME) {
         match backing.accessed(inode.ino) {

@@ -58,7 +58,7 @@ impl Drop for File {
         if self.writer.is_some() && inode.is_backed() {
             writer_closed(inode);
         }
-        if !inode.unstored().is_empty() {
+        if inode.is_backed() && inode.has_unstored() {
             // Pairs with the fence in `shut_down`. Either the thread that shuts the tree down sees
             // that the inode is dirty, or this thread sees that the tree is closed.
             fence(Ordering::SeqCst);

@@ -75,7 +75,8 @@ const NUMBERED: u8 = 4;
 const REPORTED: u8 = 8;
 /// With a backing only: the attributes are being requested, because others have changed the inode.
 const REPORT_TAKEN: u8 = 16;
-/// With a backing that stamps times only: the attributes are being requested.
+/// With a backing that stamps times only: the attributes are being requested, because it has
+/// stamped times.
 const TIMES_TAKEN: u8 = 32;
 /// With a backing only: attributes are being stored.
 const STORING: u8 = 64;
@@ -95,10 +96,11 @@ pub(crate) struct Inode {
     backed: bool,
     /// The attributes that have changed here ([`AttrMask`]) and that the backing may not know yet.
     /// They are stored before an eviction and by fsync. If the store stamps times itself, times are
-    /// not stored. They are read again instead.
+    /// not stored. They are read again instead. A thread that does either takes the bits before it
+    /// calls the backing, and sets a flag before that.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`], [`REPORT_TAKEN`], [`TIMES_TAKEN`],
-    /// [`STORING`]. Atomic: independent bits.
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`], and [`REPORT_TAKEN`], [`TIMES_TAKEN`],
+    /// [`STORING`] for a thread that has taken bits and is calling the backing. Atomic bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -341,7 +343,7 @@ impl Inode {
     /// Whether the backing may lack attributes that the cache has.
     pub(crate) fn has_unstored(&self) -> bool {
         // In this order: the thread that takes the dirty bits has set its flag before.
-        !self.unstored().is_empty() || self.flags.load(Ordering::Acquire) & STORING != 0
+        !self.unstored().is_empty() || self.has_flags(STORING)
     }
 
     /// Attributes are to be stored. Until the call with false the backing may lack them. The caller
@@ -357,9 +359,13 @@ impl Inode {
     /// Whether others have changed the inode, or the backing has stamped times, since the cached
     /// attributes were read. Then they must be read again before they are shown.
     pub(crate) fn is_outdated(&self) -> bool {
-        // In this order: the thread that takes the dirty bits has set its flag before.
-        let is_stamped = self.is_stamped_elsewhere() && self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME);
-        is_stamped || self.flags.load(Ordering::Acquire) & (REPORTED | REPORT_TAKEN | TIMES_TAKEN) != 0
+        if self.is_stamped_elsewhere() {
+            // In this order: the thread that takes the dirty bits has set its flag before.
+            let is_dirty = self.dirty().intersects(CHANGE_TIMES | AttrMask::ATIME);
+            is_dirty || self.has_flags(REPORTED | REPORT_TAKEN | TIMES_TAKEN | STORING)
+        } else {
+            self.has_flags(REPORTED | REPORT_TAKEN)
+        }
     }
 
     /// Others have changed the inode in the backing.
@@ -369,21 +375,29 @@ impl Inode {
 
     /// Whether others have changed the inode since the cached attributes were read.
     pub(crate) fn is_reported(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & (REPORTED | REPORT_TAKEN) != 0
+        self.has_flags(REPORTED | REPORT_TAKEN)
     }
 
-    /// The attributes are to be requested. Until [`Inode::end_request`] the inode stays outdated,
-    /// if it is. The caller holds its lock.
-    pub(crate) fn begin_request(&self) {
-        if self.is_stamped_elsewhere() {
-            self.flags.fetch_or(TIMES_TAKEN, Ordering::Release);
+    fn has_flags(&self, flags: u8) -> bool {
+        self.flags.load(Ordering::Acquire) & flags != 0
+    }
+
+    /// Takes the dirty bits of times that the backing has stamped. An answer that is requested from
+    /// now on has these times. Until [`Inode::end_request`] the inode is outdated. The caller holds
+    /// its lock.
+    pub(crate) fn take_stamped(&self) -> AttrMask {
+        if !self.is_stamped_elsewhere() || !self.dirty().intersects(CHANGE_TIMES) {
+            return AttrMask::empty();
         }
+        self.flags.fetch_or(TIMES_TAKEN, Ordering::Release);
+        self.take_dirty(CHANGE_TIMES)
     }
 
-    /// Whether a report has come since the last call. An answer that is requested from now on has
-    /// the reported changes.
+    /// Takes the mark of a report, if there is one. An answer that is requested from now on has the
+    /// reported changes. Until [`Inode::end_request`] the inode is outdated. The caller holds its
+    /// lock.
     pub(crate) fn take_reported(&self) -> bool {
-        let reported = self.flags.load(Ordering::Acquire) & REPORTED != 0;
+        let reported = self.has_flags(REPORTED);
         if reported {
             self.flags.fetch_or(REPORT_TAKEN, Ordering::Release);
             self.flags.fetch_and(!REPORTED, Ordering::AcqRel);
@@ -392,7 +406,7 @@ impl Inode {
         reported
     }
 
-    /// The answer is in the cache. Or it did not come, and the bits that were taken are set again.
+    /// The answer is in the cache, or what was taken is set again.
     pub(crate) fn end_request(&self) {
         self.flags.fetch_and(!(REPORT_TAKEN | TIMES_TAKEN), Ordering::Release);
     }

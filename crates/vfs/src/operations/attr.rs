@@ -198,7 +198,8 @@ impl DentryRef {
         stat_settled(&self.0)
     }
 
-    /// Whether the inode has lost its last name, as far as the tree knows. Asks no backing.
+    /// Whether the inode has lost its last name, as far as the tree knows. False for the root. Asks
+    /// no backing.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         self.0.inode().is_unlinked(&pin())

@@ -18,7 +18,7 @@ use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
-    caches::prefixes::Prefix,
+    caches::{ask::Ask, prefixes::Prefix},
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -133,6 +133,9 @@ fn end_there<'g>(
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
 
+/// How often one call asks for attributes that change all the time.
+const ANSWERS_MAX: u32 = 4;
+
 /// Runs [`walk`] in attempts, like [`run_lockless`](crate::operations::attempt::run_lockless), for
 /// a large result: `read` computes it from the dentry, and it is written in place.
 pub(crate) fn walk_and_read<T>(
@@ -140,8 +143,10 @@ pub(crate) fn walk_and_read<T>(
     (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
     read: impl FnOnce(&Dentry, &Guard) -> T,
 ) -> Result<T> {
-    let mut moved = 0;
+    let (mut moved, mut answers) = (0, 0);
     loop {
+        // Writers may go on changing the inode. An answer from since the call began is new enough.
+        let flags = if answers < ANSWERS_MAX { flags } else { flags - Walk::ATTRIBUTES };
         let stop = {
             let _moves_blocked = block_moves(namespace, moved);
             let guard = pin();
@@ -150,6 +155,7 @@ pub(crate) fn walk_and_read<T>(
                 Err(stop) => stop,
             }
         };
+        answers += u32::from(matches!(&stop, Stop::Ask(question) if matches!(**question, Ask::Attributes(_))));
         before_retry(namespace, stop, &mut moved)?;
     }
 }

@@ -3,7 +3,7 @@
 use pando_sync::pin;
 
 use crate::{
-    At, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
     objects::inode::Inode,
     operations::{
         attempt::{retry_after_reclaim, run_lockless},
@@ -204,7 +204,10 @@ impl Vfs {
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.load_xattrs(backing)?.change(|map| {
             edit(map)?;
-            inode.store_xattr(backing, name, value)
+            inode.store_xattr(backing, name, value)?;
+            // Before another thread sees the attribute. The stamp follows.
+            inode.set_dirty(AttrMask::CTIME);
+            Ok(())
         })?;
         inode.touch(Timestamp::now().0);
         Ok(())

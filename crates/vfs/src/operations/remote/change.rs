@@ -135,6 +135,8 @@ impl ChangingName {
     }
 
     /// Marks the directory's times as dirty: they have changed, and the backing may not know them.
+    /// Called before the change is published, so that no thread sees it with the times from before,
+    /// and again after that, when the cached times have changed, too.
     pub(crate) fn entries_changed(&self) {
         self.parent().set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }

@@ -113,6 +113,7 @@ impl PreparedChange for Create<'_> {
 
     fn publish(&self, made: &NodeAttr, guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let (sb, parent) = (self.sb(), self.place.parent());
+        self.place.entries_changed();
         self.place.unbind_stale(guard)?;
         // The committed entry is published even if the tree is being shut down: the thread that
         // shuts it down waits for the name's lock.

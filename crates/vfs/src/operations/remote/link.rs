@@ -64,6 +64,7 @@ impl PreparedChange for Link {
 
     fn publish(&self, (): &(), guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let sb = self.sb();
+        self.place.entries_changed();
         self.place.unbind_stale(guard)?;
         let name = (self.place.hash, &*self.place.name);
         let dentry = bind_link(&self.old, self.place.dir(guard), name, sb.links.next_id(), guard)?;

@@ -64,6 +64,7 @@ impl PreparedChange for Remove {
     }
 
     fn publish(&self, (): &(), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+        self.place.entries_changed();
         let found = Bound::find(self.place.dir(guard), self.place.hash, &self.place.name, guard)?;
         let bound = found.ok_or(Error::NoEntry)?;
         // The backing has removed the directory. If the cache still shows entries in it, others

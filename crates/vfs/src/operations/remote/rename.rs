@@ -78,6 +78,8 @@ impl PreparedChange for Rename {
     }
 
     fn publish(&self, (): &(), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+        self.old.entries_changed();
+        self.new.entries_changed();
         let source = Bound::find(self.old.dir(guard), self.old.hash, &self.old.name, guard)?.ok_or(Error::NoEntry)?;
         let target = Bound::find(self.new.dir(guard), self.new.hash, &self.new.name, guard)?;
         if target.is_none() {
