@@ -19,6 +19,7 @@ use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
     Error, Result,
+    caches::ask::Ask,
     objects::superblock::Namespace,
     operations::{
         locks::Locks,
@@ -155,27 +156,38 @@ pub(crate) fn run_lockless<T>(
     namespace: &Namespace,
     mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>,
 ) -> Result<T> {
-    let mut moved = 0;
+    let mut retries = Retries::default();
     loop {
         let step = {
-            let _moves_blocked = block_moves(namespace, moved);
+            let _moves_blocked = block_moves(namespace, retries.moved);
             attempt(&pin())
         };
         match step {
             Ok(result) => return Ok(result),
-            Err(stop) => before_retry(namespace, stop, &mut moved)?,
+            Err(stop) => before_retry(namespace, stop, &mut retries)?,
         }
     }
 }
 
-/// Prepares the next attempt of an operation without locks. `moved` counts the attempts that saw
-/// directories move.
+/// Why an operation without locks was attempted again.
+#[derive(Default)]
+pub(crate) struct Retries {
+    /// The attempts that saw directories move.
+    pub moved: u32,
+    /// The attempts that ended with a request for the attributes of an inode.
+    pub answers: u32,
+}
+
+/// Prepares the next attempt of an operation without locks.
 #[cold]
-pub(crate) fn before_retry(namespace: &Namespace, stop: Stop, moved: &mut u32) -> Result<()> {
+pub(crate) fn before_retry(namespace: &Namespace, stop: Stop, retries: &mut Retries) -> Result<()> {
     match stop {
         Stop::Error(error) => return Err(error),
-        Stop::Ask(question) => question.answer(namespace)?,
-        Stop::Moved => *moved += 1,
+        Stop::Ask(question) => {
+            retries.answers += u32::from(matches!(*question, Ask::Attributes(_)));
+            question.answer(namespace)?;
+        }
+        Stop::Moved => retries.moved += 1,
         // An object that the attempt found has died. The thread that removes it may need the CPU
         // to finish.
         Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),

@@ -18,7 +18,7 @@ use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
-    caches::{ask::Ask, prefixes::Prefix},
+    caches::prefixes::Prefix,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -26,7 +26,7 @@ use crate::{
         superblock::Namespace,
     },
     operations::{
-        attempt::{before_retry, block_moves},
+        attempt::{Retries, before_retry, block_moves},
         parent::{Last, Parent, Seen, hash_in},
         remote,
         step::{Step, Stop},
@@ -143,20 +143,21 @@ pub(crate) fn walk_and_read<T>(
     (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
     read: impl FnOnce(&Dentry, &Guard) -> T,
 ) -> Result<T> {
-    let (mut moved, mut answers) = (0, 0);
+    let (mut flags, mut retries) = (flags, Retries::default());
     loop {
-        // Writers may go on changing the inode. An answer from since the call began is new enough.
-        let flags = if answers < ANSWERS_MAX { flags } else { flags - Walk::ATTRIBUTES };
         let stop = {
-            let _moves_blocked = block_moves(namespace, moved);
+            let _moves_blocked = block_moves(namespace, retries.moved);
             let guard = pin();
             match walk(namespace, context, &at, path, flags, &guard) {
                 Ok(found) => return Ok(read(found.to_ref(), &guard)),
                 Err(stop) => stop,
             }
         };
-        answers += u32::from(matches!(&stop, Stop::Ask(question) if matches!(**question, Ask::Attributes(_))));
-        before_retry(namespace, stop, &mut moved)?;
+        before_retry(namespace, stop, &mut retries)?;
+        if retries.answers == ANSWERS_MAX {
+            // Writers go on changing the inode. An answer from since the call began is new enough.
+            flags -= Walk::ATTRIBUTES;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pando_sync::{Counted, Guard};
 
 use crate::{
-    Backing, Change, Context, DentryRef, Error, Result,
+    AttrMask, Backing, Change, Context, DentryRef, Error, Result,
     caches::commit::commit,
     objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
     operations::{
@@ -65,6 +65,7 @@ impl PreparedChange for Link {
     fn publish(&self, (): &(), guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let sb = self.sb();
         self.place.entries_changed();
+        self.old.inode().set_dirty(AttrMask::CTIME);
         self.place.unbind_stale(guard)?;
         let name = (self.place.hash, &*self.place.name);
         let dentry = bind_link(&self.old, self.place.dir(guard), name, sb.links.next_id(), guard)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pando_sync::{Guard, Shared};
 
 use crate::{
-    Backing, Change, Context, Error, Result,
+    AttrMask, Backing, Change, Context, Error, Result,
     caches::commit::commit,
     objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
     operations::{
@@ -67,6 +67,7 @@ impl PreparedChange for Remove {
         self.place.entries_changed();
         let found = Bound::find(self.place.dir(guard), self.place.hash, &self.place.name, guard)?;
         let bound = found.ok_or(Error::NoEntry)?;
+        bound.inode().set_dirty(AttrMask::CTIME);
         // The backing has removed the directory. If the cache still shows entries in it, others
         // have removed them.
         let gone = if self.is_dir { bound.remove_empty_dir(|_, _| false, guard)? } else { bound.unlink_file(guard)? };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pando_sync::Guard;
 
 use crate::{
-    Backing, Change, Context, Error, Result,
+    AttrMask, Backing, Change, Context, Error, Result,
     caches::commit::commit,
     objects::superblock::SuperBlock,
     operations::{
@@ -85,6 +85,10 @@ impl PreparedChange for Rename {
         if target.is_none() {
             self.new.unbind_stale(guard)?;
         }
+        [Some(&source), target.as_ref()]
+            .into_iter()
+            .flatten()
+            .for_each(|bound| bound.inode().set_dirty(AttrMask::CTIME));
         let moving = Move {
             old: source,
             new_dir: self.new.dir(guard),
