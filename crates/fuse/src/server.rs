@@ -68,7 +68,7 @@ impl ServerOptions {
         !self.valid.is_zero() && self.changes == Changes::OnlyHere
     }
 
-    /// Whether the kernel is told of changes by others.
+    /// Whether the server tells the kernel of changes by others.
     pub(crate) fn tells_kernel(&self) -> bool {
         matches!(self.changes, Changes::Reported { .. })
     }

@@ -18,7 +18,7 @@ use std::{
 
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{
-    At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Stat, Subscriber, Vfs, Walk,
+    At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Stat, Subscriber, Timestamp, Vfs, Walk,
 };
 use pandofs_testkit::{await_value, has, is_root, skipped};
 
@@ -68,6 +68,11 @@ impl Tree {
 fn credentials() -> Credentials {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid == 0 { Credentials::root() } else { Credentials::user(uid, gid, &[]) }
+}
+
+/// A time as `std` returns it.
+fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
+    Timestamp::from_parts(seconds, u32::try_from(nanoseconds).expect("less than a second"))
 }
 
 /// Nobody else changes the directory.
@@ -190,14 +195,13 @@ fn attributes_are_those_of_the_host_after_changes_of_the_tree() {
     let tree = Tree::new(alone());
     let same = |path: &str| {
         let (here, there) = (tree.stat(path).unwrap(), fs::symlink_metadata(tree.host(path)).unwrap());
-        let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
         assert_eq!(
             (here.size, here.blocks, here.nlink.into()),
             (there.size(), there.blocks(), there.nlink()),
             "{path}"
         );
-        assert_eq!(here.mtime.0, nanoseconds(there.mtime(), there.mtime_nsec()), "{path}");
-        assert_eq!(here.ctime.0, nanoseconds(there.ctime(), there.ctime_nsec()), "{path}");
+        assert_eq!(here.mtime, time(there.mtime(), there.mtime_nsec()), "{path}");
+        assert_eq!(here.ctime, time(there.ctime(), there.ctime_nsec()), "{path}");
         assert_eq!(here.mode | there.mode() & 0o170_000, there.mode(), "{path}");
     };
     tree.vfs.mkdir(&tree.context, At::Cwd, "dir", 0o755).unwrap();
@@ -230,9 +234,8 @@ fn times_of_a_write_and_a_read_show_while_another_thread_asks_for_them() {
                 file.pwrite(b"x", 0).unwrap();
                 file.pread(&mut [0], 0).unwrap();
                 let (here, there) = (tree.stat("file").unwrap(), fs::metadata(tree.host("file")).unwrap());
-                let ns = |secs: i64, ns: i64| secs * 1_000_000_000 + ns;
-                let (atime, mtime) = (ns(there.atime(), there.atime_nsec()), ns(there.mtime(), there.mtime_nsec()));
-                assert_eq!((here.atime.0, here.mtime.0), (atime, mtime));
+                let times = (time(there.atime(), there.atime_nsec()), time(there.mtime(), there.mtime_nsec()));
+                assert_eq!((here.atime, here.mtime), times);
             }
         });
         while !writer.is_finished() {
