@@ -10,7 +10,9 @@ use pando_console::args::LAST;
 use self::deferred::Deferred;
 use crate::{
     boost::BoostArgs,
+    cp::CpArgs,
     generate::{CompletionsArgs, ManArgs, VersionArgs},
+    import::ImportArgs,
     mount::MountArgs,
     trace::TraceArgs,
     umount::UmountArgs,
@@ -58,6 +60,10 @@ pub enum Command {
     Warm(Deferred<WarmArgs>),
     /// List directories: names, attributes and extended attributes in one pass
     Ls(Deferred<pando_ls::LsArgs>),
+    /// Copy a directory or a tar stream into a directory, many files at a time
+    Import(Deferred<ImportArgs>),
+    /// Copy files of any kind with all metadata, many at a time
+    Cp(Deferred<CpArgs>),
     /// Show the operations on a mounted tree as they happen
     Trace(Deferred<TraceArgs>),
     /// Print the version
@@ -139,7 +145,7 @@ mod tests {
         assert_eq!((ls(&deferred), ls(&whole) > 1), (0, true));
         deferred.build();
         whole.build();
-        for name in ["mount", "umount", "bench", "boost", "warm", "ls", "trace"] {
+        for name in ["mount", "umount", "bench", "boost", "warm", "ls", "import", "cp", "trace"] {
             let [one, other] = [&deferred, &whole].map(|command| helps(command.find_subcommand(name).unwrap()));
             assert_eq!(one, other);
         }

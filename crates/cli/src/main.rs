@@ -4,6 +4,7 @@
 //!  main           reads the command line, runs a command, and reports its failure
 //!  command_line   all commands with their help; `deferred` makes their options on demand
 //!  mount          `pando mount`, and the helper of mount(8)
+//!  import, cp     copies into a directory; `cp` ends and reports as `import` does
 //!  umount, trace, boost, warm, generate      the other commands. None imports another
 //!  mounted        mounts of pando in the mount table; `held` keeps one in place
 //!  log            the log on stderr
@@ -15,7 +16,9 @@
 
 mod boost;
 mod command_line;
+mod cp;
 mod generate;
+mod import;
 mod log;
 mod mount;
 mod mounted;
@@ -57,6 +60,8 @@ fn main() -> ExitCode {
         Command::Boost(Deferred(args)) => boost::run(&args),
         Command::Warm(Deferred(args)) => warm::run(&args),
         Command::Ls(Deferred(args)) => Ok(pando_ls::run(&args)),
+        Command::Import(Deferred(args)) => import::run(&args),
+        Command::Cp(Deferred(args)) => cp::run(&args),
         Command::Trace(Deferred(args)) => trace::run(&args).map(done),
         Command::Version(args) => generate::version(&args).map(done),
         Command::Completions(args) => generate::completions(&args, at_once(Cli::command)).map(done),

@@ -1,6 +1,7 @@
 /*
- * xgetdents on a mount of pandofs: names, attributes and extended attributes of many entries of a
- * directory in one call.
+ * Two calls for directories on a mount of pandofs.
+ *
+ * xgetdents reads names, attributes and extended attributes of many entries in one call.
  *
  *     struct pandofs_xgetdents call = {.mask = PANDOFS_STAT};
  *     do {
@@ -17,6 +18,12 @@
  * errno: ENOTTY on another file system, on a file, or if the server may not see the permissions of
  * the caller (then use single calls); EINVAL for unknown bits of the mask or an
  * invalid cookie; ENOENT if the directory was removed; EIO.
+ *
+ * xcreate makes many small entries in one call: fsetxattr(directory, PANDOFS_XCREATE, records, bytes,
+ * 0), at most 64 KiB. The target of a file is its contents. Each needs a type other than DT_DIR and
+ * attributes, of which mode, uid, gid, atime and mtime are used if they are valid (STATX_MODE, ...).
+ * A failed call makes the entries before the failing one; fgetxattr then returns their number to the
+ * same thread, as text. It fails with ENODATA where single calls must be used.
  *
  * 32-bit and 64-bit programs use the same structures. All numbers have the byte order of the machine.
  */
@@ -46,6 +53,7 @@ struct pandofs_xgetdents {
     uint8_t records[16352] __attribute__((aligned(8)));
 };
 
+#define PANDOFS_XCREATE "pandofs.xcreate"
 #define PANDOFS_XGETDENTS _IOWR(0xb6, 1, struct pandofs_xgetdents)
 
 struct pandofs_record {

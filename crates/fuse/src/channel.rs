@@ -14,7 +14,10 @@ use rustix::io::Errno;
 use tracing::error;
 use zerocopy::IntoBytes;
 
-use crate::wire::{Outcome, abi::OutHeader};
+use crate::wire::{
+    Outcome,
+    abi::{Notification, OutHeader},
+};
 
 pub(crate) use sys::clone_channel;
 
@@ -68,6 +71,13 @@ pub(crate) fn receive(device: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
 pub(crate) fn out_header(unique: u64, outcome: Outcome) -> OutHeader {
     let (len, error) = outcome.map_or_else(|error| (0, -error.errno()), |len| (len, 0));
     OutHeader { len: (HEADER_BYTES + len) as u32, error, unique }
+}
+
+/// The message that notifies the kernel.
+pub(crate) fn notification(what: Notification, parts: &[&[u8]]) -> Vec<u8> {
+    let len = HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    let header = OutHeader { len: len as u32, error: what as i32, unique: 0 };
+    [&[header.as_bytes()], parts].concat().concat()
 }
 
 /// Sends the reply to the request `unique`. `buffer` has room for the header, then the body.

@@ -192,6 +192,11 @@ impl Injector {
         self.counts.report(self.queue().service.busy_max())
     }
 
+    /// Whether a call that writes many files may be served: writes take no time, and nothing fails.
+    fn allows_xcreate(&self) -> bool {
+        self.delays[Operation::Write as usize].is_zero() && !self.has_faults()
+    }
+
     /// Drops the replies that are not due yet, and writes the list of reads to its end.
     ///
     /// # Errors

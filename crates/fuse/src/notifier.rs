@@ -32,8 +32,9 @@ use tracing::{debug, warn};
 use zerocopy::IntoBytes;
 
 use crate::{
+    channel::notification,
     nodes::swap_root,
-    wire::abi::{Notification, NotifyEntryOut, NotifyInodeOut, OutHeader},
+    wire::abi::{Notification, NotifyEntryOut, NotifyInodeOut},
 };
 
 /// More changes are treated as a change of everything. About 10 MB with names of usual length.
@@ -223,10 +224,7 @@ impl Kernel {
 
     /// Sends a notification. Returns whether the kernel knows what it is about.
     fn send(&self, what: Notification, parts: &[&[u8]]) -> rustix::io::Result<bool> {
-        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
-        let header = OutHeader { len: len as u32, error: what as i32, unique: 0 };
-        let message = [&[header.as_bytes()], parts].concat().concat();
-        match (self.write)(&message) {
+        match (self.write)(&notification(what, parts)) {
             Ok(()) => Ok(true),
             Err(Errno::NODEV | Errno::NOTCONN) => Err(Errno::NODEV),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),

@@ -10,10 +10,13 @@ mod mappable;
 mod namespace;
 mod space;
 mod xattr;
+mod xcreate;
 
 use std::{
     num::NonZeroUsize,
+    os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,6 +28,7 @@ use handles::Handles;
 use idle_memory::IdleMemory;
 use mappable::Mappable;
 use space::SpaceWaiter;
+use xcreate::{FailedCalls, KernelCaches};
 
 pub use caller::Caller;
 pub use xattr::SERVER_PID_XATTR;
@@ -121,6 +125,8 @@ pub struct Server {
     handles: Handles,
     mappable: Mappable,
     space: SpaceWaiter,
+    failed_calls: FailedCalls,
+    kernel: KernelCaches,
     /// None unless the tree is mounted.
     idle_memory: Option<IdleMemory>,
     options: ServerOptions,
@@ -139,6 +145,8 @@ impl Server {
             handles: Handles::new(),
             mappable: Mappable::new(),
             space: SpaceWaiter::new(NonZeroUsize::MIN),
+            failed_calls: FailedCalls::default(),
+            kernel: KernelCaches::default(),
             idle_memory: None,
             options,
             no_atime: false,
@@ -172,8 +180,14 @@ impl Server {
         self.space.pause(tries)
     }
 
-    /// The kernel cannot be told of changes by others: it must ask.
+    /// The kernel listens at this device.
+    pub(crate) fn connect(&mut self, device: &Arc<OwnedFd>) {
+        self.kernel.connect(device);
+    }
+
+    /// The kernel cannot be told of changes: it must ask.
     pub(crate) fn cannot_notify(&mut self) {
+        self.kernel.disconnect();
         if let Changes::Reported { otherwise } = self.options.changes {
             self.options.changes = Changes::Elsewhere;
             self.options.valid = self.options.valid.min(otherwise);

@@ -49,10 +49,11 @@ impl Session {
     /// Those of the mount; ENODEV if it was unmounted before INIT; unsupported if the kernel is too
     /// old.
     pub(crate) fn open(server: Server, mount_point: &Path, options: &MountOptions, rings: bool) -> io::Result<Self> {
-        let device = mount::mount(mount_point, options)?;
+        let device = Arc::new(mount::mount(mount_point, options)?);
         // On a mount that honours setuid bits, the kernel must keep clearing them itself, because
         // it has the mode in its cache and must keep that up to date.
         let mut dispatcher = Dispatcher { server, clear_privileges: !options.suid };
+        dispatcher.server.connect(&device);
         let by_ring = match agree(&device, &mut dispatcher, options.readdirplus, rings) {
             Ok(by_ring) => by_ring,
             Err(error) => {
@@ -61,7 +62,6 @@ impl Session {
                 return Err(error);
             }
         };
-        let device = Arc::new(device);
         let notifier = notifier(&mut dispatcher.server, &device);
         let of_server = *dispatcher.server.options();
         Ok(Self { device, dispatch: decorated(dispatcher, options), by_ring, options: of_server, notifier })

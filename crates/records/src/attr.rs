@@ -56,7 +56,7 @@ pub struct Time {
 
 /// The attributes of an entry: all the fields of statx. A field that [`Attr::have`] does not name
 /// has no meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attr {
     /// Which of the fields the file system returned.
     pub have: Fields,

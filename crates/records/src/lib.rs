@@ -19,7 +19,8 @@
 //! are reused.
 //!
 //! [`Packer`] and [`Unpacked`] write and read records in another form: one after the other in a
-//! buffer of the caller. In this form a tree returns them, to the same process or to another.
+//! buffer of the caller. In this form a tree returns them, to the same process or to another, and a
+//! mounted tree takes them to make entries ([`XCREATE`]).
 //!
 //! The idea of one call that returns names, attributes and extended attributes in a vector of pages
 //! is that of xgetdents (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to
@@ -28,8 +29,9 @@
 
 mod attr;
 mod batch;
+mod calls;
+mod data_runs;
 mod file_kind;
-mod ioctl;
 mod mask;
 mod names;
 mod packed;
@@ -39,8 +41,9 @@ mod xattr_list;
 
 pub use attr::{Attr, Fields, Time};
 pub use batch::{Batch, Record};
+pub use calls::{XCREATE, XCREATE_BYTES, XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
+pub use data_runs::data_runs;
 pub use file_kind::{FileKind, S_IFMT};
-pub use ioctl::{XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
 pub use mask::Mask;
 pub use names::Names;
 pub use packed::{

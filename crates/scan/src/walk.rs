@@ -256,7 +256,7 @@ impl Walk {
                     return Step::Failed(self.stack.len() - 1, Cause::Read, errno);
                 }
             };
-            if self.path.last() != Some(&b'/') {
+            if !matches!(self.path.last(), None | Some(b'/')) {
                 self.path.push(b'/');
             }
             let name_at = self.path.len();

@@ -178,6 +178,7 @@ fn roots_keep_their_order_and_may_be_missing() {
     walk.push(dir.path().join("one"));
     walk.push_fd(open_dir(CWD, dir.path().to_str().unwrap()), "called");
     walk.push(dir.path().join("file"));
+    walk.push_fd(open_dir(CWD, dir.path().to_str().unwrap()), "");
     let mut seen = Vec::new();
     while let Some(event) = walk.next_event() {
         match event {
@@ -192,6 +193,8 @@ fn roots_keep_their_order_and_may_be_missing() {
         ("called".into(), 0),
         ("called/one".into(), 0),
         (dir.path().join("file"), Errno::NOTDIR.raw_os_error()),
+        ("".into(), 0),
+        ("one".into(), 0),
     ];
     assert_eq!(seen, expected);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use pando_records::data_runs;
 use pando_vfs::Seek;
 
 /// The contents of a regular file.
@@ -72,14 +73,16 @@ impl WriteAt for std::fs::File {
     }
 }
 
-/// How many bytes are read at once. A part of this size that has only zeros becomes a hole.
-const PART_BYTES: usize = 64 * 1024;
+/// How many bytes are read at once.
+const PART_BYTES: usize = 256 * 1024;
+/// A block of this size that has only zeros becomes a hole.
+const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Copies a file of `size` bytes, and returns how many bytes were written. If the source ends
-/// early, the copy is as short.
+/// Copies a file of `size` bytes to a new one, and returns how many bytes were written. If the
+/// source ends early, the copy is as short.
 pub(crate) fn copy(from: &mut dyn Contents, size: u64, to: &impl WriteAt) -> io::Result<u64> {
-    let mut buffer = vec![0; PART_BYTES];
-    let (mut at, mut written) = (0, 0);
+    let mut buffer = vec![0; usize::try_from(size).map_or(PART_BYTES, |size| size.min(PART_BYTES))];
+    let (mut at, mut written, mut end) = (0, 0, 0);
     while at < size {
         at = from.next_data(at, size)?;
         if at >= size {
@@ -95,12 +98,15 @@ pub(crate) fn copy(from: &mut dyn Contents, size: u64, to: &impl WriteAt) -> io:
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if buffer[..count].iter().any(|&byte| byte != 0) {
-            to.write_all_at(&buffer[..count], at)?;
-            written += count as u64;
+        for run in data_runs(&buffer[..count], BLOCK_BYTES) {
+            written += run.len() as u64;
+            to.write_all_at(&buffer[run.clone()], at + run.start as u64)?;
+            end = at + run.end as u64;
         }
         at += count as u64;
     }
-    to.set_size(size)?;
+    if end < size {
+        to.set_size(size)?;
+    }
     Ok(written)
 }

@@ -42,6 +42,12 @@ pub(crate) enum Body<'a> {
 pub(crate) trait Sink {
     fn put(&mut self, path: &Path, meta: &Meta, body: Body<'_>) -> Result<()>;
 
+    /// Whether this directory of the host, given by device and inode number, is the target.
+    fn is_into(&self, dir: (u64, u64)) -> bool {
+        let _ = dir;
+        false
+    }
+
     fn finish(self) -> Result<Summary>;
 }
 

@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pando_records::{Record, XATTR_SIZE_MAX, XattrValue};
+use pando_records::{Record, XATTR_SIZE_MAX, XCREATE, XattrValue};
 use pando_scan::{Descent, Event, Mask, Walk, WalkOptions};
 use pando_vfs::{FileKind, Timestamp};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags},
     io::Errno,
 };
 
@@ -24,107 +24,155 @@ use crate::{
     target::Dir,
 };
 
-/// Puts all entries below `from` into `sink`.
-pub(crate) fn read(from: &Path, options: &Options, sink: &mut impl Sink) -> Result<()> {
-    let here = |error: io::Error| Error::new("", error);
-    let root = open_dir(CWD, from.as_os_str(), OFlags::empty()).map_err(here)?;
-    sink.put(Path::new(""), &meta_of_root(&root, options).map_err(here)?, Body::Directory)?;
-    let mut walk_options = WalkOptions::new().descent(Descent::Sorted);
-    walk_options.scan.mask = Mask::STAT | Mask::XATTR_VALUES | Mask::LINK_TARGETS;
-    let mut walk = Walk::new(walk_options).map_err(|error| here(io::Error::other(error)))?;
-    walk.push_fd(root, "");
-    let mut first_names = FirstNames::default();
-    while let Some(event) = walk.next_event() {
-        match event {
-            Event::Batch(dir, batch) => {
-                for record in batch.iter() {
-                    let path = dir.path.join(OsStr::from_bytes(record.name()));
-                    put(dir.fd, &path, &record, options, &mut first_names, sink)?;
+/// Files of the host that are copied, perhaps from several places.
+pub(crate) struct Reader<'a, S> {
+    options: &'a Options,
+    sink: &'a mut S,
+    first_names: FirstNames,
+}
+
+impl<'a, S: Sink> Reader<'a, S> {
+    pub(crate) fn new(options: &'a Options, sink: &'a mut S) -> Self {
+        Self { options, sink, first_names: FirstNames::default() }
+    }
+
+    /// Puts `from`, which may be of any kind, and what is below it, into the sink under the path
+    /// `to`.
+    pub(crate) fn read(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let failed = |error: io::Error| Error::new(to, error);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let itself = rustix::fs::openat(CWD, from, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let (stat, meta) = meta_of(&itself, self.options).map_err(failed)?;
+        let Some(kind) = FileKind::from_mode(stat.st_mode) else { return Err(failed(Errno::IO.into())) };
+        if kind == FileKind::Directory {
+            return self.read_dir(&proc_path(&itself), to);
+        }
+        let nlink = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
+        if let Some(first) = self.first_names.of(kind, nlink, (stat.st_dev, stat.st_ino), to) {
+            return self.sink.put(to, &meta, Body::HardLink(first));
+        }
+        match kind {
+            FileKind::File => {
+                let mut file = fs::File::open(proc_path(&itself)).map_err(failed)?;
+                let size = stat.st_size.unsigned_abs();
+                self.sink.put(to, &meta, Body::File { size, contents: &mut file })
+            }
+            FileKind::Symlink => {
+                let target = rustix::fs::readlinkat(&itself, "", Vec::new()).map_err(|error| failed(error.into()))?;
+                self.sink.put(to, &meta, Body::Symlink(OsStr::from_bytes(target.as_bytes())))
+            }
+            kind => self.sink.put(to, &meta, Body::Special(kind, stat.st_rdev)),
+        }
+    }
+
+    /// Puts the directory `from` and all entries below into the sink under the path `to`.
+    pub(crate) fn read_dir(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let here = |error: io::Error| Error::new(to, error);
+        let root = open_dir(CWD, from.as_os_str(), OFlags::empty()).map_err(here)?;
+        let (stat, meta) = meta_of(&root, self.options).map_err(here)?;
+        self.put_dir((stat.st_dev, stat.st_ino), to, &meta)?;
+        let mut walk_options = WalkOptions::new().descent(Descent::Sorted);
+        walk_options.scan.mask = Mask::STAT | Mask::XATTR_VALUES | Mask::LINK_TARGETS;
+        let mut walk = Walk::new(walk_options).map_err(|error| here(io::Error::other(error)))?;
+        walk.push_fd(root, to);
+        while let Some(event) = walk.next_event() {
+            match event {
+                Event::Batch(dir, batch) => {
+                    for record in batch.iter() {
+                        let path = dir.path.join(OsStr::from_bytes(record.name()));
+                        self.put(dir.fd, &path, &record)?;
+                    }
                 }
+                Event::Failed(failure) => {
+                    return Err(Error::new(failure.path, io::Error::from_raw_os_error(failure.errno)));
+                }
+                Event::Enter(_) | Event::Leave(..) => {}
             }
-            Event::Failed(failure) => {
-                return Err(Error::new(failure.path, io::Error::from_raw_os_error(failure.errno)));
+        }
+        Ok(())
+    }
+
+    /// A directory, given also by device and inode number. Its copy would have a copy of itself,
+    /// without end, if it were the target.
+    fn put_dir(&mut self, itself: (u64, u64), path: &Path, meta: &Meta) -> Result<()> {
+        if self.sink.is_into(itself) {
+            let error =
+                io::Error::new(io::ErrorKind::InvalidInput, "the directory to copy into is inside of the source");
+            return Err(Error::new(path, error));
+        }
+        self.sink.put(path, meta, Body::Directory)
+    }
+
+    fn put(&mut self, dir: BorrowedFd<'_>, path: &Path, record: &Record<'_>) -> Result<()> {
+        let failed = |errno: i32| Error::new(path, io::Error::from_raw_os_error(errno));
+        match record.errno().or(record.xattr_errno()) {
+            // It was removed after its directory was read.
+            Some(errno) if errno == Errno::NOENT.raw_os_error() => return Ok(()),
+            Some(errno) => return Err(failed(errno)),
+            None => {}
+        }
+        let Some(attr) = record.attr() else { return Err(failed(Errno::IO.raw_os_error())) };
+        let mut xattrs = Vec::new();
+        for xattr in record.xattrs().filter(|xattr| copies_xattr(xattr.name, self.options)) {
+            match xattr.value {
+                XattrValue::Bytes(value) => xattrs.push((xattr.name.to_vec(), value.to_vec())),
+                XattrValue::Errno(errno) => return Err(failed(errno)),
+                XattrValue::NotRead => {}
             }
-            Event::Enter(_) | Event::Leave(..) => {}
+        }
+        let mtime = Timestamp::from_parts(attr.mtime.secs, attr.mtime.nanos);
+        let meta = Meta { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid, mtime, xattrs };
+        let kind = attr.kind().ok_or_else(|| failed(Errno::IO.raw_os_error()))?;
+        let device = rustix::fs::makedev(attr.dev_major, attr.dev_minor);
+        if let Some(first) = self.first_names.of(kind, attr.nlink, (device, attr.ino), path) {
+            return self.sink.put(path, &meta, Body::HardLink(first));
+        }
+        match kind {
+            FileKind::Directory => self.put_dir((device, attr.ino), path, &meta),
+            FileKind::File => {
+                // NONBLOCK: a fifo that has taken the place of the file must not block the copy.
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(dir, record.name_c(), flags, Mode::empty());
+                let mut file = fs::File::from(file.map_err(|error| Error::new(path, error))?);
+                let now = file.metadata().map_err(|error| Error::new(path, error))?;
+                if !now.is_file() {
+                    return Err(failed(Errno::STALE.raw_os_error()));
+                }
+                self.sink.put(path, &meta, Body::File { size: now.len(), contents: &mut file })
+            }
+            FileKind::Symlink => match record.link_target() {
+                Some(Ok(target)) => self.sink.put(path, &meta, Body::Symlink(OsStr::from_bytes(target))),
+                Some(Err(errno)) => Err(failed(errno)),
+                None => Err(failed(Errno::IO.raw_os_error())),
+            },
+            kind => {
+                let rdev = rustix::fs::makedev(attr.rdev_major, attr.rdev_minor);
+                self.sink.put(path, &meta, Body::Special(kind, rdev))
+            }
         }
     }
-    Ok(())
 }
 
-fn put(
-    dir: BorrowedFd<'_>,
-    path: &Path,
-    record: &Record<'_>,
-    options: &Options,
-    first_names: &mut FirstNames,
-    sink: &mut impl Sink,
-) -> Result<()> {
-    let failed = |errno: i32| Error::new(path, io::Error::from_raw_os_error(errno));
-    match record.errno().or(record.xattr_errno()) {
-        // It was removed after its directory was read.
-        Some(errno) if errno == Errno::NOENT.raw_os_error() => return Ok(()),
-        Some(errno) => return Err(failed(errno)),
-        None => {}
-    }
-    let Some(attr) = record.attr() else { return Err(failed(Errno::IO.raw_os_error())) };
-    let mut xattrs = Vec::new();
-    for xattr in record.xattrs().filter(|xattr| copies_xattr(xattr.name, options)) {
-        match xattr.value {
-            XattrValue::Bytes(value) => xattrs.push((xattr.name.to_vec(), value.to_vec())),
-            XattrValue::Errno(errno) => return Err(failed(errno)),
-            XattrValue::NotRead => {}
-        }
-    }
-    let mtime = Timestamp::from_parts(attr.mtime.secs, attr.mtime.nanos);
-    let meta = Meta { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid, mtime, xattrs };
-    let kind = attr.kind().ok_or_else(|| failed(Errno::IO.raw_os_error()))?;
-    let device = rustix::fs::makedev(attr.dev_major, attr.dev_minor);
-    if let Some(first) = first_names.of(kind, attr.nlink, (device, attr.ino), path) {
-        return sink.put(path, &meta, Body::HardLink(first));
-    }
-    match kind {
-        FileKind::Directory => sink.put(path, &meta, Body::Directory),
-        FileKind::File => {
-            // NONBLOCK: a fifo that has taken the place of the file must not block the copy.
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(dir, record.name_c(), flags, Mode::empty());
-            let mut file = fs::File::from(file.map_err(|error| Error::new(path, error))?);
-            let now = file.metadata().map_err(|error| Error::new(path, error))?;
-            if !now.is_file() {
-                return Err(failed(Errno::STALE.raw_os_error()));
-            }
-            sink.put(path, &meta, Body::File { size: now.len(), contents: &mut file })
-        }
-        FileKind::Symlink => match record.link_target() {
-            Some(Ok(target)) => sink.put(path, &meta, Body::Symlink(OsStr::from_bytes(target))),
-            Some(Err(errno)) => Err(failed(errno)),
-            None => Err(failed(Errno::IO.raw_os_error())),
-        },
-        kind => {
-            let rdev = rustix::fs::makedev(attr.rdev_major, attr.rdev_minor);
-            sink.put(path, &meta, Body::Special(kind, rdev))
-        }
-    }
-}
-
-/// The root's own metadata: a walk has records only of what is below.
-fn meta_of_root(root: &OwnedFd, options: &Options) -> io::Result<Meta> {
-    let stat = rustix::fs::fstat(root)?;
+/// The metadata of a file that is open, perhaps with O_PATH: a walk has records only of what is
+/// below its root.
+fn meta_of(itself: &OwnedFd, options: &Options) -> io::Result<(Stat, Meta)> {
+    let (stat, path) = (rustix::fs::fstat(itself)?, proc_path(itself));
     let (mut names, mut value) = (vec![0; XATTR_SIZE_MAX], vec![0; XATTR_SIZE_MAX]);
-    let len = match rustix::fs::flistxattr(root, &mut names) {
+    let len = match rustix::fs::listxattr(&path, &mut names) {
         Err(Errno::OPNOTSUPP) => 0,
         len => len?,
     };
     let mut xattrs = Vec::new();
     for name in names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty() && copies_xattr(name, options)) {
-        match rustix::fs::fgetxattr(root, name, &mut value) {
+        match rustix::fs::getxattr(&path, name, &mut value) {
             Ok(len) => xattrs.push((name.to_vec(), value[..len].to_vec())),
             Err(Errno::NODATA) => {}
             Err(error) => return Err(error.into()),
         }
     }
     let mtime = Timestamp::from_parts(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
-    Ok(Meta { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, mtime, xattrs })
+    let meta = Meta { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, mtime, xattrs };
+    Ok((stat, meta))
 }
 
 fn open_dir(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
@@ -132,27 +180,44 @@ fn open_dir(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// A directory of the host.
+/// A directory of the host. It is opened with O_PATH, which a mount is not asked for.
 pub(crate) struct HostDir(OwnedFd);
 
 impl HostDir {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        open_dir(CWD, path.as_os_str(), OFlags::empty()).map(Self).map_err(|error| Error::new("", error))
+        open_dir(CWD, path.as_os_str(), OFlags::PATH).map(Self).map_err(|error| Error::new("", error))
+    }
+
+    /// A path of the directory itself, for calls that take no descriptor with O_PATH.
+    fn path(&self) -> PathBuf {
+        proc_path(&self.0)
+    }
+
+    /// How many entries the last call of this thread made here, if it failed. None if the directory
+    /// takes no records.
+    fn made(&self) -> Option<usize> {
+        let mut value = [0; 20];
+        let length = rustix::fs::getxattr(self.path(), XCREATE, &mut value[..]).ok()?;
+        std::str::from_utf8(&value[..length]).ok()?.parse().ok()
     }
 }
 
-/// Sets the metadata of an open file or directory. The owner first: chown(2) clears setuid and
-/// setgid.
-fn set_open(fd: impl AsFd, meta: &Meta, options: &Options) -> io::Result<()> {
+/// Sets the metadata of a file or directory; links are followed. The owner first: chown(2) clears
+/// setuid and setgid.
+fn set_at(path: &Path, meta: &Meta, options: &Options) -> io::Result<()> {
     if options.privileged {
-        rustix::fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
+        rustix::fs::chown(path, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
     }
     for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
-        rustix::fs::fsetxattr(&fd, name.as_slice(), value, XattrFlags::empty())?;
+        rustix::fs::setxattr(path, name.as_slice(), value, XattrFlags::empty())?;
     }
-    rustix::fs::fchmod(&fd, Mode::from_raw_mode(meta.mode))?;
-    rustix::fs::futimens(&fd, &times(meta))?;
-    Ok(())
+    rustix::fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
+    Ok(rustix::fs::utimensat(CWD, path, &times(meta), AtFlags::empty())?)
+}
+
+/// A path of the open file itself, whatever its name is now.
+fn proc_path(file: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn times(meta: &Meta) -> Timestamps {
@@ -166,7 +231,7 @@ impl Dir for HostDir {
     type File = fs::File;
 
     fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
-        open_dir(&self.0, name, OFlags::NOFOLLOW).map(Self)
+        open_dir(&self.0, name, OFlags::NOFOLLOW | OFlags::PATH).map(Self)
     }
 
     fn make_dir(&self, name: &OsStr) -> io::Result<()> {
@@ -192,7 +257,7 @@ impl Dir for HostDir {
     }
 
     fn set_file_meta(&self, file: &fs::File, meta: &Meta, options: &Options) -> io::Result<()> {
-        set_open(file, meta, options)
+        set_at(&proc_path(file), meta, options)
     }
 
     fn set_meta(&self, name: &OsStr, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
@@ -201,18 +266,35 @@ impl Dir for HostDir {
             let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
             rustix::fs::chownat(&self.0, name, Some(uid), Some(gid), nofollow)?;
         }
+        for (attribute, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
+            let path = self.path().join(name);
+            rustix::fs::lsetxattr(path, attribute.as_slice(), value, XattrFlags::empty())?;
+        }
         if kind != FileKind::Symlink {
             // chmod(2) follows links. Through a descriptor of the entry itself it changes no other
             // file.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let itself = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
-            let path = PathBuf::from(format!("/proc/self/fd/{}", itself.as_raw_fd()));
-            rustix::fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
+            rustix::fs::chmod(proc_path(&itself), Mode::from_raw_mode(meta.mode))?;
         }
         Ok(rustix::fs::utimensat(&self.0, name, &times(meta), nofollow)?)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
-        set_open(&self.0, meta, options)
+        set_at(&self.path(), meta, options)
+    }
+
+    fn is_host_dir(&self, file: (u64, u64)) -> bool {
+        rustix::fs::fstat(&self.0).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+    }
+
+    /// On a mount of pandofs whose server allows it.
+    fn takes_records(&self) -> bool {
+        self.made().is_some()
+    }
+
+    fn make_many(&self, records: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
+        rustix::fs::setxattr(self.path(), XCREATE, records, XattrFlags::empty())
+            .map_err(|error| (self.made().unwrap_or(0), error.into()))
     }
 }

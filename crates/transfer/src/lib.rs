@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod batch;
 mod contents;
 mod entry;
 mod host;
@@ -48,14 +49,21 @@ mod target;
 mod tree;
 
 use std::{
+    ffi::OsStr,
     fmt,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
-use pando_vfs::fs::Fs;
+use pando_vfs::{FileKind, fs::Fs};
 
-use crate::{archive::TarTarget, entry::Sink, host::HostDir, target::Target, tree::TreeDir};
+use crate::{
+    archive::TarTarget,
+    entry::Sink,
+    host::{HostDir, Reader},
+    target::Target,
+    tree::TreeDir,
+};
 
 /// Options of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,6 +80,11 @@ impl Options {
     /// nodes are left out.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Whether an entry of this kind is copied.
+    fn makes(self, kind: FileKind) -> bool {
+        self.privileged || !matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
     }
 
     /// Sets [`Options::privileged`].
@@ -147,7 +160,7 @@ impl From<Error> for io::Error {
 /// Those of reading and writing. The entry is [`Error::path`].
 pub fn import_dir(from: impl AsRef<Path>, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
-    host::read(from.as_ref(), options, &mut target)?;
+    Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""))?;
     target.finish()
 }
 
@@ -167,6 +180,50 @@ pub fn export_dir(fs: &Fs, from: impl AsRef<Path>, to: impl AsRef<Path>, options
 /// [`io::ErrorKind::InvalidData`] and others for a stream that is not tar; those of writing.
 pub fn import_tar(from: impl Read, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
+    archive::read(from, options, &mut target)?;
+    target.finish()
+}
+
+/// Copies what is below a directory of the host into another one. On a mount of pandofs, small
+/// entries are made many at a time.
+///
+/// # Errors
+/// Those of reading and writing. The entry is [`Error::path`].
+pub fn copy_dir(from: impl AsRef<Path>, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
+    let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
+    Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""))?;
+    target.finish()
+}
+
+/// Copies files of the host of any kind, with what is below them, into a directory of the host.
+/// Each copy has the given name. Symbolic links are not followed. Hard links stay hard links.
+///
+/// # Errors
+/// As [`copy_dir`]; EINVAL for a name that is no single component.
+pub fn copy_files<'a>(
+    files: impl IntoIterator<Item = (&'a Path, &'a OsStr)>,
+    to: impl AsRef<Path>,
+    options: &Options,
+) -> Result<Summary> {
+    let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
+    let mut reader = Reader::new(options, &mut target);
+    for (from, name) in files {
+        let name = Path::new(name);
+        if name.file_name() != Some(name.as_os_str()) {
+            return Err(Error::new(name, io::Error::from(io::ErrorKind::InvalidInput)));
+        }
+        reader.read(from, name)?;
+    }
+    target.finish()
+}
+
+/// Unpacks a tar stream (ustar, GNU or PAX) into a directory of the host. On a mount of pandofs,
+/// small entries are made many at a time.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] and others for a stream that is not tar; those of writing.
+pub fn unpack_tar(from: impl Read, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
+    let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
     archive::read(from, options, &mut target)?;
     target.finish()
 }

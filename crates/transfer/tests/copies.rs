@@ -15,7 +15,7 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_transfer::{Options, export_dir, export_tar, import_dir, import_tar};
+use pando_transfer::{Options, copy_dir, export_dir, export_tar, import_dir, import_tar, unpack_tar};
 use pando_vfs::{At, OpenFlags, SetTime, Timestamp, Walk, XattrFlags, fs::Fs};
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps};
 
@@ -136,18 +136,26 @@ fn host_tree_tar_tree_host_keeps_all_facts() {
     let temp = Temp::new();
     let (source, target) = (source(&temp), temp.dir("target"));
     let (one, other, options) = (new_tree(), new_tree(), Options::new());
-    let summary = import_dir(&source, &one, "/", &options).unwrap();
+    one.create_dir("/copy").unwrap();
+    let summary = import_dir(&source, &one, "/copy", &options).unwrap();
     assert_eq!((summary.entries, summary.left_out.len()), (facts(&source).len() as u64 - 1, 0));
+    // Nothing lies beside the target. (Seen: the entries of subdirectories.)
+    assert_eq!(one.read_dir("/").unwrap().count(), 1);
     let mut archive = Vec::new();
-    assert_eq!(export_tar(&one, "/", &mut archive, &options).unwrap().entries, summary.entries);
-    assert_eq!(import_tar(archive.as_slice(), &other, "/", &options).unwrap().entries, summary.entries);
-    assert_eq!(export_dir(&other, "/", &target, &options).unwrap().entries, summary.entries);
+    assert_eq!(export_tar(&one, "/copy", &mut archive, &options).unwrap().entries, summary.entries);
+    other.create_dir("/copy").unwrap();
+    assert_eq!(import_tar(archive.as_slice(), &other, "/copy", &options).unwrap().entries, summary.entries);
+    assert_eq!(export_dir(&other, "/copy", &target, &options).unwrap().entries, summary.entries);
     let (before, after) = (facts(&source), facts(&target));
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
     for (path, facts) in &before {
         assert_eq!(facts, &after[path], "{path:?}");
     }
     assert_eq!(before[Path::new("file")].first.as_deref(), Some(Path::new("dir/alias")));
+    let [copied, unpacked] = ["copied", "unpacked"].map(|name| temp.dir(name));
+    assert_eq!(copy_dir(&source, &copied, &options).unwrap(), summary);
+    assert_eq!(unpack_tar(archive.as_slice(), &unpacked, &options).unwrap().entries, summary.entries);
+    assert!(facts(&copied) == before && facts(&unpacked) == before);
 }
 
 #[test]
@@ -331,6 +339,8 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
     vfs.chown(context, At::Cwd, "/file", Some(1234), Some(5678), Walk::empty()).unwrap();
     fs.set_permissions("/file", 0o6755).unwrap();
     vfs.setxattr(context, At::Cwd, "/file", "trusted.label", "t", XattrFlags::empty(), Walk::empty()).unwrap();
+    fs.symlink("file", "/link").unwrap();
+    vfs.setxattr(context, At::Cwd, "/link", "trusted.label", "t", XattrFlags::empty(), Walk::NOFOLLOW).unwrap();
     vfs.mknod(context, At::Cwd, "/null", 0o020_666, 0x103).unwrap();
     vfs.mknod(context, At::Cwd, "/socket", 0o140_755, 0).unwrap();
     fs.set_times("/file", SetTime::Omit, Timestamp::from_parts(5, 6)).unwrap();
@@ -346,10 +356,18 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
     let null = fs::metadata(target.join("null")).unwrap();
     assert!(null.file_type().is_char_device() && null.rdev() == rustix::fs::makedev(1, 3), "{null:?}");
     assert!(fs::metadata(target.join("socket")).unwrap().file_type().is_socket());
-    let mut value = [0; 10];
-    if rustix::fs::getxattr(target.join("file"), "trusted.label", &mut value).is_ok() {
+    for name in ["file", "link"] {
+        let mut value = [0; 10];
+        assert_eq!(rustix::fs::lgetxattr(target.join(name), "trusted.label", &mut value), Ok(1), "{name}");
         assert_eq!(value[0], b't');
     }
+
+    // From directory to directory as well.
+    let again = temp.dir("again");
+    assert_eq!(copy_dir(&target, &again, &privileged).unwrap().entries, 4);
+    assert_eq!(facts(&again), facts(&target));
+    let file = fs::metadata(again.join("file")).unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (1234, 5678, 0o6755));
 
     let mut archive = Vec::new();
     let packed = export_tar(&fs, "/", &mut archive, &privileged).unwrap();

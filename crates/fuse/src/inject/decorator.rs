@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration, time::Instant};
 
 use pando_vfs::{
     DentryRef, Error, Vfs,
-    records::{Mask, Unpacked},
+    records::{Mask, Unpacked, XCREATE},
 };
 use zerocopy::FromBytes;
 
@@ -16,7 +16,9 @@ use crate::{
     server::SERVER_PID_XATTR,
     wire::{
         AttrFormat, Outcome, ReplyWriter, Request,
-        abi::{BatchForgetIn, EntryOut, ForgetOne, GetxattrIn, IoctlOut, Opcode, ReadWriteIn, XgetdentsHead},
+        abi::{
+            BatchForgetIn, EntryOut, ForgetOne, GetxattrIn, IoctlOut, Opcode, ReadWriteIn, SetxattrIn, XgetdentsHead,
+        },
         directory_entries,
     },
 };
@@ -58,6 +60,10 @@ impl<D: Dispatch> Dispatch for Injected<D> {
         {
             return reply;
         }
+        if opcode == Opcode::Setxattr && is_xcreate(request) && !self.injector.allows_xcreate() {
+            // Programs then make the calls that are delayed and made to fail.
+            return Reply::Now(Err(Error::NotSupported));
+        }
         if Operation::INJECTABLE.contains(&operation.delayed_as()) {
             return self.inject(opcode, operation, request, body);
         }
@@ -87,6 +93,10 @@ impl<D: Dispatch> Injected<D> {
         let (GetxattrIn { size, .. }, name) = (request.args.structure().ok()?, request.args.name().ok()?);
         if name == SERVER_PID_XATTR.as_bytes() {
             return Some(self.inner.dispatch(whole, body));
+        }
+        if name == XCREATE.as_bytes() {
+            let allowed = self.injector.allows_xcreate();
+            return Some(if allowed { self.inner.dispatch(whole, body) } else { Reply::Now(Err(Error::NoData)) });
         }
         (name == REQUESTS_XATTR.as_bytes()).then(|| {
             let mut writer = ReplyWriter::new(body);
@@ -225,6 +235,11 @@ fn records(body: &[u8]) -> Option<Records> {
         lists: mask.wants_xattrs(),
         values: if mask.contains(Mask::XATTR_VALUES) { values } else { 0 },
     })
+}
+
+/// Whether a SETXATTR makes entries.
+fn is_xcreate(mut request: Request<'_>) -> bool {
+    request.args.structure::<SetxattrIn>().is_ok() && request.args.name() == Ok(XCREATE.as_bytes())
 }
 
 /// How many nodes a FORGET or BATCH_FORGET names.

@@ -3,8 +3,8 @@
 //! A request names a user, a group and a thread. Whether setgid stays can also depend on the
 //! supplementary groups, and on CAP_FSETID of root. Requests do not carry these, so the server
 //! reads them in `/proc` (as `fuse_req_getgroups` of libfuse does). It does so only for a file that
-//! has one of the two bits, and for an ioctl that reads many entries, whose permissions the kernel
-//! does not check.
+//! has one of the two bits, and for calls that read or make many entries, whose permissions the
+//! kernel does not check.
 
 use pando_vfs::{Credentials, DentryRef, FileKind, Result, SetAttr};
 
@@ -17,6 +17,8 @@ const CAP_FSETID: u32 = 4;
 /// The capabilities to read whatever the permission bits say, and attributes of the namespace
 /// `trusted.`.
 const READ_ALL: [u32; 2] = [2, 21];
+/// The capabilities to make entries with any owner, mode, device number and extended attributes.
+const MAKE_ALL: [u32; 8] = [0, 1, 2, 3, CAP_FSETID, 21, 27, 31];
 
 /// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +80,21 @@ impl Caller {
         }
         cred.groups = status.map(|status| status.groups.into()).unwrap_or_default();
         Some(cred)
+    }
+
+    /// The credentials for making what the kernel has not checked, with supplementary groups. Root
+    /// must have all of [`MAKE_ALL`] in the server's user namespace, and another user none of them.
+    /// None otherwise, or if the server cannot see that: then only the kernel can check each call.
+    pub(super) fn maker_credentials(self) -> Option<Credentials> {
+        let (mut cred, status) = (self.credentials(), self.status()?);
+        let has = |capability: &u32| status.capabilities >> capability & 1 == 1;
+        let clear = if cred.capable {
+            MAKE_ALL.iter().all(has) && self.is_in_own_user_namespace()?
+        } else {
+            !MAKE_ALL.iter().any(has)
+        };
+        cred.groups = status.groups.into();
+        clear.then_some(cred)
     }
 
     /// Whether the thread's capabilities are valid where the server's are. None if the server may

@@ -24,7 +24,10 @@ impl Server {
             let context = self.context(caller, 0);
             match self.vfs.lookup(&context, At::Dir(&dir), name, Walk::NOFOLLOW) {
                 Ok(dentry) => self.reply_with(&dentry).map(Some),
-                Err(Error::NoEntry) => Ok(None),
+                Err(Error::NoEntry) => {
+                    self.kernel.gets_negative(parent, name);
+                    Ok(None)
+                }
                 Err(error) => Err(error),
             }
         })

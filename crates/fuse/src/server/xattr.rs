@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use pando_vfs::{At, Error, Result, Walk, XattrFlags};
+use pando_vfs::{At, Error, Result, Walk, XattrFlags, records::XCREATE};
 
 use super::{Caller, Server};
 
@@ -22,6 +22,9 @@ impl Server {
     pub fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         if name == SERVER_PID_XATTR.as_bytes() {
             return Ok(std::process::id().to_string().into_bytes());
+        }
+        if name == XCREATE.as_bytes() {
+            return self.guarded("getxattr", || self.made(caller, node));
         }
         self.guarded("getxattr", || {
             let dentry = self.nodes.get(node)?;
@@ -45,11 +48,15 @@ impl Server {
         })
     }
 
-    /// Sets an extended attribute. `flags` are those of setxattr(2).
+    /// Sets an extended attribute. `flags` are those of setxattr(2). The attribute [`XCREATE`] is
+    /// not stored: setting it makes entries.
     ///
     /// # Errors
     /// EEXIST and ENODATA as `flags` demand, EINVAL for unknown flags; see [`Server`].
     pub fn setxattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        if name == XCREATE.as_bytes() {
+            return self.guarded("xcreate", || self.xcreate(caller, node, value));
+        }
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;

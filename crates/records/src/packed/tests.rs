@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Fields, Time};
 
 fn attr(seed: u64) -> Attr {
     let number = |place: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ place) as u32;
