@@ -27,8 +27,7 @@ Examples:
 
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
 
-/// A POSIX file-system tree in user space in which different names change in parallel, and tools
-/// around it
+/// A POSIX file-system tree in user space that changes names in parallel, and tools around it
 #[derive(Debug, Parser)]
 #[command(name = "pando", version, after_help = EXAMPLES, propagate_version = false, max_term_width = 100)]
 pub struct Cli {

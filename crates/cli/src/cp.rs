@@ -21,7 +21,8 @@ Examples:
   pando cp -a /usr/share/doc grove    copies the directory to grove/doc
   pando cp -a a b c grove             copies three files of any kind
 
-A file that exists is an error: nothing is overwritten. Access times are not copied.
+A file that exists is an error. A directory that exists gets the metadata of its
+source. Access times are not copied, and files of /proc are empty in the copy.
 
 Exit codes: 0 done, 1 it failed, or something was left out.";
 
@@ -29,7 +30,7 @@ Exit codes: 0 done, 1 it failed, or something was left out.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CpArgs {
-    /// Copy what is below directories, all metadata, and links as links; it is always so
+    /// Copy what is below directories, all metadata, and links as links. This is always on
     #[arg(short, long)]
     pub archive: bool,
 

@@ -21,6 +21,9 @@ Examples:
   zcat linux.tar.gz | pando import - grove
   pando import /usr/share/doc grove     copy what is in a directory
 
+A file that exists is an error. A directory that exists, DIR too, gets the metadata
+of its source.
+
 Exit codes: 0 done, 1 it failed, or something was left out.";
 
 /// Options of `pando import`.
@@ -84,7 +87,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
 /// Reports what became of a copy into `dir`.
 ///
 /// # Errors
-/// The error of the copy, with the path of the entry, which is the same in source and copy.
+/// The error of the copy, with the path of the entry in it.
 pub fn finished(copied: pando_transfer::Result<Summary>, dir: &Path) -> Result<ExitCode> {
     let shown = |path: &Path| for_shell(if path.as_os_str().is_empty() { dir } else { path });
     let failed = |error: pando_transfer::Error| Failure::system(shown(error.path()), error.error());

@@ -7,7 +7,7 @@ use std::{
     fs::{self, File, Permissions},
     io::Write,
     os::unix::{
-        fs::{PermissionsExt, chown, symlink},
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
         net::UnixListener,
     },
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, has, pando, run, said};
-use requests::Requests;
+use requests::{Requests, alone};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use tempfile::TempDir;
 
@@ -80,6 +80,7 @@ fn differences(source: &Path, copy: &Path) -> String {
 /// What needs no root is tested in the crate that copies.
 #[test]
 fn a_directory_and_a_tar_stream_are_copied_whole() {
+    let _alone = alone();
     if !can_mount() || !has(&["rsync", "tar"]) {
         return;
     }
@@ -90,7 +91,7 @@ fn a_directory_and_a_tar_stream_are_copied_whole() {
     let mounted = Mounted::again(temp, &["--delay", "read=1us"]);
     let kept = sources.path().join("kept");
     fs::create_dir(&kept).unwrap();
-    let through = Mounted::new(&["--source", kept.to_str().unwrap()]);
+    let through = Mounted::new(&["--source", kept.to_str().unwrap(), "--delay", "read=1us"]);
     for root in [mounted.root(), through.root()] {
         for name in ["tree", "tar"] {
             fs::create_dir(root.join(name)).unwrap();
@@ -112,8 +113,10 @@ fn a_directory_and_a_tar_stream_are_copied_whole() {
         assert!(tar.wait().unwrap().success());
         assert_eq!(differences(&from, &root.join("tar")), "cS+++++++++ socket\n");
     }
-    let requests = Requests::of(&mounted);
-    assert!(requests.count("create") < 20 && requests.count("setxattr") < 100, "{requests:?}");
+    for mounted in [&mounted, &through] {
+        let requests = Requests::of(mounted);
+        assert!(requests.count("create") < 20 && requests.count("setxattr") < 100, "{requests:?}");
+    }
     let blocks = rustix::fs::stat(mounted.path("tree/holes")).unwrap().st_blocks;
     assert!(blocks * 512 < 40_000, "{blocks}");
     through.umount();
@@ -123,6 +126,7 @@ fn a_directory_and_a_tar_stream_are_copied_whole() {
 /// What was there stays, and the message names the entry.
 #[test]
 fn an_entry_that_exists_is_an_error() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -137,8 +141,117 @@ fn an_entry_that_exists_is_an_error() {
     mounted.umount();
 }
 
+/// Names that the kernel has not found lately are made by single calls. Those that are looked up
+/// meanwhile show.
+#[test]
+fn names_that_were_not_found_before_show_after_an_import() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let (mounted, from) = (Mounted::new(&[]), TempDir::new().unwrap());
+    let names: Vec<String> = (0..300).map(|number| format!("file {number}")).collect();
+    for name in &names {
+        fs::write(from.path().join(name), name).unwrap();
+        assert!(!mounted.path(name).exists());
+    }
+    let holes = File::create(from.path().join("file 7")).unwrap();
+    holes.set_len(40_000).unwrap();
+    set(&from.path().join("file 8"), "user.colour", b"green");
+    let output = run(&["import", from.path().to_str().unwrap(), mounted.root().to_str().unwrap()]);
+    assert_eq!((said(&output).as_str(), output.status.code()), ("", Some(0)));
+    for name in &names {
+        assert_eq!(fs::read(mounted.path(name)).unwrap(), fs::read(from.path().join(name)).unwrap());
+    }
+    assert_eq!(rustix::fs::stat(mounted.path("file 7")).unwrap().st_size, 40_000);
+    assert_eq!(rustix::fs::getxattr(mounted.path("file 8"), "user.colour", &mut [0; 9][..]), Ok(5));
+    mounted.umount();
+}
+
+/// What came before an error is there, and the error names the entry.
+#[test]
+fn entries_before_an_error_are_made() {
+    let _alone = alone();
+    if !can_mount() || !has(&["tar"]) {
+        return;
+    }
+    let (mounted, from) = (Mounted::new(&[]), TempDir::new().unwrap());
+    let path = |name: &str| from.path().join(name);
+    for name in ["a", "b"] {
+        fs::write(path(name), name).unwrap();
+    }
+    let root = mounted.root();
+    let fails = |line: &[&str], message: &str| {
+        let output = run(line);
+        assert!(said(&output).contains(message) && output.status.code() == Some(1), "{}", said(&output));
+    };
+    let to = root.to_str().unwrap();
+    let sources = ["a", "b", "missing"].map(|name| path(name).to_str().unwrap().to_owned());
+    fails(&["cp", "-a", &sources[0], &sources[1], &sources[2], to], "missing: No such file");
+    assert_eq!(fs::read(mounted.path("a")).unwrap(), b"a");
+    assert_eq!(fs::read(mounted.path("b")).unwrap(), b"b");
+    // A stream in which a file becomes a directory.
+    fs::create_dir(path("next")).unwrap();
+    fs::create_dir(path("next/x")).unwrap();
+    fs::write(path("next/x/y"), "").unwrap();
+    fs::write(path("x"), "").unwrap();
+    let tar = |options: &[&str]| {
+        let done = Command::new("tar").current_dir(from.path()).args(options).status().expect("starts");
+        assert!(done.success());
+    };
+    tar(&["-cf", "both", "x"]);
+    tar(&["-rf", "both", "-C", "next", "x/y"]);
+    fs::create_dir(mounted.path("sub")).unwrap();
+    let sub = mounted.path("sub");
+    fails(&["import", path("both").to_str().unwrap(), sub.to_str().unwrap()], "x: Not a directory");
+    assert!(sub.join("x").is_file());
+    mounted.umount();
+}
+
+/// A user copies too, and the files are the user's.
+#[test]
+fn a_user_copies_without_privileges() {
+    let _alone = alone();
+    if !can_mount() || !has(&["setpriv"]) {
+        return;
+    }
+    let temp = TempDir::new_in("/var/tmp").unwrap();
+    fs::set_permissions(temp.path(), Permissions::from_mode(0o755)).unwrap();
+    let from = temp.path().join("from");
+    fs::create_dir_all(from.join("sub")).unwrap();
+    for name in ["a", "sub/b"] {
+        fs::write(from.join(name), name).unwrap();
+    }
+    rustix::fs::mknodat(CWD, from.join("tty"), FileType::CharacterDevice, Mode::from(0o640), 0x500).unwrap();
+    set(&from.join("a"), "trusted.of", b"root");
+    let program = common::copy_to(temp.path());
+    let mounted = Mounted::again(temp, &["--allow-other", "--mode", "777", "--delay", "read=1us"]);
+    for (to, before) in
+        [("by user", &["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"][..]), ("by root", &["env"])]
+    {
+        let to = mounted.path(to);
+        fs::create_dir(&to).unwrap();
+        let user = if before[0] == "env" { 0 } else { 65534 };
+        chown(&to, Some(user), None).unwrap();
+        let mut command = Command::new(before[0]);
+        command.args(&before[1..]).arg(&program).args(["import", "--no-same-owner"]).arg(&from).arg(&to);
+        let output = command.output().expect("starts");
+        assert_eq!(said(&output), "pando: tty: a device node, left out\n");
+        assert_eq!(output.status.code(), Some(1));
+        for name in ["a", "sub/b"] {
+            let copy = fs::metadata(to.join(name)).unwrap();
+            assert_eq!((copy.uid(), fs::read(to.join(name)).unwrap()), (user, name.into()));
+        }
+        assert!(rustix::fs::getxattr(to.join("a"), "trusted.of", &mut [0; 9][..]).is_err());
+    }
+    let requests = Requests::of(&mounted);
+    assert_eq!(requests.count("create"), 0, "{requests:?}");
+    mounted.umount();
+}
+
 #[test]
 fn files_of_any_kind_are_copied_to_a_directory_or_a_name() {
+    let _alone = alone();
     if !can_mount() || !has(&["rsync", "cp"]) {
         return;
     }

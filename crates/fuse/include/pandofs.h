@@ -19,11 +19,15 @@
  * the caller (then use single calls); EINVAL for unknown bits of the mask or an
  * invalid cookie; ENOENT if the directory was removed; EIO.
  *
- * xcreate makes many small entries in one call: fsetxattr(directory, PANDOFS_XCREATE, records, bytes,
- * 0), at most 64 KiB. The target of a file is its contents. Each needs a type other than DT_DIR and
- * attributes, of which mode, uid, gid, atime and mtime are used if they are valid (STATX_MODE, ...).
- * A failed call makes the entries before the failing one; fgetxattr then returns their number to the
- * same thread, as text. It fails with ENODATA where single calls must be used.
+ * xcreate makes many small entries in one call: setxattr(2) of the directory with the name
+ * PANDOFS_XCREATE, or PANDOFS_XCREATE_ROOT for root, and at most 64 KiB of records. The target of a
+ * file is its contents. Each record needs a type other than DT_DIR, and attributes. Of these, mode,
+ * uid, gid, atime and mtime are used if they are valid (STATX_MODE, ...). Without a mode it is 0600.
+ *
+ * The entries before a failing one are made. Their number is the value of the attribute then, as
+ * text, once and for the same thread. errno: EOPNOTSUPP if nothing was made and single calls must be
+ * used; EBUSY if the entries after them are to be sent again; EINVAL if the records are malformed;
+ * and those of single calls. getxattr(2) fails if the directory takes no records.
  *
  * 32-bit and 64-bit programs use the same structures. All numbers have the byte order of the machine.
  */
@@ -54,6 +58,7 @@ struct pandofs_xgetdents {
 };
 
 #define PANDOFS_XCREATE "pandofs.xcreate"
+#define PANDOFS_XCREATE_ROOT "trusted.pandofs.xcreate"
 #define PANDOFS_XGETDENTS _IOWR(0xb6, 1, struct pandofs_xgetdents)
 
 struct pandofs_record {

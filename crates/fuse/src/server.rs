@@ -8,6 +8,7 @@ mod handles;
 mod idle_memory;
 mod mappable;
 mod namespace;
+mod negatives;
 mod space;
 mod xattr;
 mod xcreate;
@@ -16,7 +17,7 @@ use std::{
     num::NonZeroUsize,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -27,18 +28,21 @@ use crate::nodes::{Attr, Nodes};
 use handles::Handles;
 use idle_memory::IdleMemory;
 use mappable::Mappable;
+use negatives::Negatives;
 use space::SpaceWaiter;
-use xcreate::{FailedCalls, KernelCaches};
+use xcreate::FailedCalls;
 
 pub use caller::Caller;
 pub use xattr::SERVER_PID_XATTR;
 
+pub(crate) use xcreate::is_xcreate;
+
 /// How long the kernel may answer system calls from its cache, and which requests it need not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// How long attributes, names and negative dentries stay valid. If the kernel sees all changes,
-    /// a long time is right. Zero makes the kernel ask each time. Zero also drops cached contents
-    /// at each open.
+    /// How long attributes and names stay valid. Negative dentries are valid as long, but for a
+    /// minute at most. If the kernel sees all changes, a long time is right. Zero makes the kernel
+    /// ask each time. Zero also drops cached contents at each open.
     pub valid: Duration,
     /// How the tree changes.
     pub changes: Changes,
@@ -79,7 +83,8 @@ impl ServerOptions {
 
     /// How long a negative dentry stays valid. Linux 6.19 and 7.0 drop none when they are told to.
     pub(crate) fn negative_valid(&self) -> Duration {
-        if let Changes::Reported { otherwise } = self.changes { self.valid.min(otherwise) } else { self.valid }
+        let valid = self.valid.min(negatives::VALID_MAX);
+        if let Changes::Reported { otherwise } = self.changes { valid.min(otherwise) } else { valid }
     }
 
     /// Whether the kernel may keep listings and the targets of links.
@@ -125,8 +130,10 @@ pub struct Server {
     handles: Handles,
     mappable: Mappable,
     space: SpaceWaiter,
+    negatives: Negatives,
     failed_calls: FailedCalls,
-    kernel: KernelCaches,
+    /// Where the kernel listens. Gone unless the tree is mounted.
+    device: Weak<OwnedFd>,
     /// None unless the tree is mounted.
     idle_memory: Option<IdleMemory>,
     options: ServerOptions,
@@ -145,8 +152,9 @@ impl Server {
             handles: Handles::new(),
             mappable: Mappable::new(),
             space: SpaceWaiter::new(NonZeroUsize::MIN),
+            negatives: Negatives::new(),
             failed_calls: FailedCalls::default(),
-            kernel: KernelCaches::default(),
+            device: Weak::new(),
             idle_memory: None,
             options,
             no_atime: false,
@@ -182,12 +190,11 @@ impl Server {
 
     /// The kernel listens at this device.
     pub(crate) fn connect(&mut self, device: &Arc<OwnedFd>) {
-        self.kernel.connect(device);
+        self.device = Arc::downgrade(device);
     }
 
-    /// The kernel cannot be told of changes: it must ask.
+    /// The kernel cannot be told of changes by others: it must ask.
     pub(crate) fn cannot_notify(&mut self) {
-        self.kernel.disconnect();
         if let Changes::Reported { otherwise } = self.options.changes {
             self.options.changes = Changes::Elsewhere;
             self.options.valid = self.options.valid.min(otherwise);

@@ -41,7 +41,7 @@ mod xattr_list;
 
 pub use attr::{Attr, Fields, Time};
 pub use batch::{Batch, Record};
-pub use calls::{XCREATE, XCREATE_BYTES, XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
+pub use calls::{XCREATE, XCREATE_BYTES, XCREATE_ROOT, XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES};
 pub use data_runs::data_runs;
 pub use file_kind::{FileKind, S_IFMT};
 pub use mask::Mask;

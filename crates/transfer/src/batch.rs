@@ -5,11 +5,12 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::OsStrExt,
-    path::Path,
 };
 
-use pando_records::{Attr, BulkXattr, Entry, Fields, Packer, Pushed, Time, XATTR_NAME_MAX, XCREATE_BYTES, XattrValue};
-use pando_vfs::FileKind;
+use pando_records::{
+    Attr, BulkXattr, Entry, Fields, PackedRecord, Packer, Pushed, Time, XATTR_NAME_MAX, XCREATE_BYTES, XattrValue,
+};
+use pando_vfs::{FileKind, Timestamp};
 
 use crate::{
     Options,
@@ -25,9 +26,18 @@ const NAME_MAX: usize = 255;
 /// The longest target of a symbolic link on Linux, without its NUL.
 const TARGET_MAX: usize = 4095;
 
+/// The most bytes of a record besides names, values and contents.
+const RECORD_BYTES: usize = 192;
+
+/// The most bytes that extended attributes take in a record.
+fn xattr_bytes(meta: &Meta) -> usize {
+    meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 24).sum()
+}
+
 /// Entries of one directory.
 pub(crate) struct Batch {
     names: Vec<OsString>,
+    /// Longer than its part in use.
     records: Vec<u8>,
     used: usize,
 }
@@ -38,36 +48,21 @@ impl Batch {
     }
 
     /// Whether an entry may be in a batch.
-    pub(crate) fn takes(path: &Path, meta: &Meta, body: &Body<'_>, options: &Options) -> bool {
+    pub(crate) fn takes(name: &OsStr, meta: &Meta, body: &Body<'_>, options: &Options) -> bool {
         let bytes = match body {
             Body::File { size, .. } => usize::try_from(*size).unwrap_or(usize::MAX),
-            Body::Symlink(target) => {
-                if target.len() > TARGET_MAX {
-                    return false;
-                }
-                target.len()
-            }
+            Body::Symlink(target) if target.len() <= TARGET_MAX => target.len(),
             Body::Special(kind, _) if options.makes(*kind) => 0,
-            Body::Special(..) | Body::Directory | Body::HardLink(_) => return false,
+            Body::Symlink(_) | Body::Special(..) | Body::Directory | Body::HardLink(_) => return false,
         };
-        let xattrs: usize = meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
-        path.file_name().is_some_and(|name| name.len() <= NAME_MAX)
+        (1..=NAME_MAX).contains(&name.len())
             && meta.xattrs.iter().all(|(name, _)| name.len() <= XATTR_NAME_MAX)
-            && bytes.saturating_add(xattrs) <= SMALL_BYTES
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
+            && bytes.saturating_add(xattr_bytes(meta)) <= SMALL_BYTES
     }
 
     /// The records of all entries.
     pub(crate) fn records(&self) -> &[u8] {
         &self.records[..self.used]
-    }
-
-    /// The name of the entry with this index; empty if there are fewer.
-    pub(crate) fn name(&self, index: usize) -> &OsStr {
-        self.names.get(index).map_or(OsStr::new(""), |name| name)
     }
 
     pub(crate) fn contains(&self, name: &OsStr) -> bool {
@@ -104,7 +99,9 @@ impl Batch {
         };
         let entry = Entry { attr: Some(&attr), target: Some(body), ..Entry::new(name.as_bytes(), Some(kind), 0, 0) };
         let xattrs = meta.xattrs.iter().map(|(name, value)| BulkXattr { name, value: XattrValue::Bytes(value) });
-        self.records.resize(XCREATE_BYTES, 0);
+        let bytes = RECORD_BYTES + name.len() + body.len() + xattr_bytes(meta);
+        let room = XCREATE_BYTES.min(self.used + bytes);
+        self.records.resize(room.max(self.records.len()), 0);
         let mut packer = Packer::resume(&mut self.records, self.used, self.names.len());
         if packer.push(&entry, xattrs) != Pushed::Packed {
             return false;
@@ -113,6 +110,19 @@ impl Batch {
         self.names.push(name.to_owned());
         true
     }
+}
+
+/// The metadata, the kind, and the contents or target of an entry in a batch.
+pub(crate) fn unpacked<'a>(record: &PackedRecord<'a>) -> Option<(Meta, FileKind, u64, &'a [u8])> {
+    let attr = record.attr()?;
+    let xattrs = record.xattrs().filter_map(|xattr| match xattr.value {
+        XattrValue::Bytes(value) => Some((xattr.name.to_vec(), value.to_vec())),
+        XattrValue::NotRead | XattrValue::Errno(_) => None,
+    });
+    let mtime = Timestamp::from_parts(attr.mtime.secs, attr.mtime.nanos);
+    let meta = Meta { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid, mtime, xattrs: xattrs.collect() };
+    let device = rustix::fs::makedev(attr.rdev_major, attr.rdev_minor);
+    Some((meta, record.kind()?, device, record.target()?))
 }
 
 /// The contents of a small file, in memory.

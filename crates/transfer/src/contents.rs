@@ -40,6 +40,17 @@ impl Contents for std::fs::File {
     }
 }
 
+/// Contents in memory.
+impl Contents for io::Cursor<&[u8]> {
+    fn next_data(&mut self, at: u64, size: u64) -> io::Result<u64> {
+        const BLOCK_BYTES: usize = 4096;
+        let rest = self.get_ref().get(at as usize..).unwrap_or_default();
+        let next = data_runs(rest, BLOCK_BYTES).next().map_or(size, |run| at + run.start as u64);
+        self.set_position(next);
+        Ok(next)
+    }
+}
+
 /// A file in a target.
 pub(crate) trait WriteAt {
     fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use pando_records::{XCREATE, XCREATE_ROOT};
 use pando_vfs::{FileKind, Timestamp};
 
 use crate::{Options, Result, Summary, contents::Contents};
@@ -53,7 +54,9 @@ pub(crate) trait Sink {
 
 /// Whether an extended attribute is copied.
 pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
-    options.privileged || name.starts_with(b"user.")
+    // Setting one of these two would make entries.
+    let is_call = name == XCREATE.as_bytes() || name == XCREATE_ROOT.as_bytes();
+    !is_call && (options.privileged || name.starts_with(b"user."))
 }
 
 /// The first paths of files that have several names.

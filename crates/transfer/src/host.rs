@@ -1,6 +1,7 @@
 //! A directory of the host, as source and as target.
 
 use std::{
+    cell::Cell,
     ffi::OsStr,
     fs, io,
     os::{
@@ -10,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pando_records::{Record, XATTR_SIZE_MAX, XCREATE, XattrValue};
+use pando_records::{Record, XATTR_SIZE_MAX, XCREATE, XCREATE_ROOT, XattrValue};
 use pando_scan::{Descent, Event, Mask, Walk, WalkOptions};
 use pando_vfs::{FileKind, Timestamp};
 use rustix::{
@@ -39,13 +40,13 @@ impl<'a, S: Sink> Reader<'a, S> {
     /// Puts `from`, which may be of any kind, and what is below it, into the sink under the path
     /// `to`.
     pub(crate) fn read(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let failed = |error: io::Error| Error::new(to, error);
+        let failed = |error: io::Error| Error::new(from, error);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let itself = rustix::fs::openat(CWD, from, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let (stat, meta) = meta_of(&itself, self.options).map_err(failed)?;
         let Some(kind) = FileKind::from_mode(stat.st_mode) else { return Err(failed(Errno::IO.into())) };
         if kind == FileKind::Directory {
-            return self.read_dir(&proc_path(&itself), to);
+            return self.read_dir(from, to);
         }
         let nlink = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
         if let Some(first) = self.first_names.of(kind, nlink, (stat.st_dev, stat.st_ino), to) {
@@ -67,7 +68,7 @@ impl<'a, S: Sink> Reader<'a, S> {
 
     /// Puts the directory `from` and all entries below into the sink under the path `to`.
     pub(crate) fn read_dir(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let here = |error: io::Error| Error::new(to, error);
+        let here = |error: io::Error| Error::new(from, error);
         let root = open_dir(CWD, from.as_os_str(), OFlags::empty()).map_err(here)?;
         let (stat, meta) = meta_of(&root, self.options).map_err(here)?;
         self.put_dir((stat.st_dev, stat.st_ino), to, &meta)?;
@@ -180,38 +181,66 @@ fn open_dir(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// A directory of the host. It is opened with O_PATH, which a mount is not asked for.
-pub(crate) struct HostDir(OwnedFd);
+/// A directory of the host. Opening it with O_PATH sends no request to the server of a mount.
+pub(crate) struct HostDir {
+    fd: OwnedFd,
+    /// Setting the attribute has made entries here. A file system that stores any attribute would
+    /// have stored them.
+    is_proven: Cell<bool>,
+}
 
 impl HostDir {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        open_dir(CWD, path.as_os_str(), OFlags::PATH).map(Self).map_err(|error| Error::new("", error))
+        Self::open_at(CWD, path.as_os_str(), OFlags::empty()).map_err(|error| Error::new("", error))
+    }
+
+    fn open_at(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Self> {
+        Ok(Self { fd: open_dir(at, name, OFlags::PATH | more)?, is_proven: Cell::new(false) })
     }
 
     /// A path of the directory itself, for calls that take no descriptor with O_PATH.
     fn path(&self) -> PathBuf {
-        proc_path(&self.0)
+        proc_path(&self.fd)
     }
 
     /// How many entries the last call of this thread made here, if it failed. None if the directory
     /// takes no records.
     fn made(&self) -> Option<usize> {
         let mut value = [0; 20];
-        let length = rustix::fs::getxattr(self.path(), XCREATE, &mut value[..]).ok()?;
+        let length = rustix::fs::getxattr(self.path(), xcreate(), &mut value[..]).ok()?;
         std::str::from_utf8(&value[..length]).ok()?.parse().ok()
     }
 }
 
-/// Sets the metadata of a file or directory; links are followed. The owner first: chown(2) clears
-/// setuid and setgid.
-fn set_at(path: &Path, meta: &Meta, options: &Options) -> io::Result<()> {
+/// The attribute that makes entries for this process.
+fn xcreate() -> &'static str {
+    if rustix::process::geteuid().is_root() { XCREATE_ROOT } else { XCREATE }
+}
+
+/// Sets the metadata of an open file. The owner first: chown(2) clears setuid and setgid.
+fn set_open(fd: impl AsFd, meta: &Meta, options: &Options) -> io::Result<()> {
+    if options.privileged {
+        rustix::fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
+    }
+    for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
+        rustix::fs::fsetxattr(&fd, name.as_slice(), value, XattrFlags::empty())?;
+    }
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(meta.mode))?;
+    Ok(rustix::fs::futimens(&fd, &times(meta))?)
+}
+
+/// As [`set_open`], of what a path leads to.
+fn set_path(path: &Path, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
     if options.privileged {
         rustix::fs::chown(path, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
     }
     for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
         rustix::fs::setxattr(path, name.as_slice(), value, XattrFlags::empty())?;
     }
-    rustix::fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
+    // Linux changes no permission bits of a symbolic link.
+    if kind != FileKind::Symlink {
+        rustix::fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
+    }
     Ok(rustix::fs::utimensat(CWD, path, &times(meta), AtFlags::empty())?)
 }
 
@@ -231,61 +260,49 @@ impl Dir for HostDir {
     type File = fs::File;
 
     fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
-        open_dir(&self.0, name, OFlags::NOFOLLOW | OFlags::PATH).map(Self)
+        Self::open_at(&self.fd, name, OFlags::NOFOLLOW)
     }
 
     fn make_dir(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.0, name, Mode::RWXU)?)
+        Ok(rustix::fs::mkdirat(&self.fd, name, Mode::RWXU)?)
     }
 
     fn make_file(&self, name: &OsStr) -> io::Result<fs::File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(fs::File::from(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
+        Ok(fs::File::from(rustix::fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
     fn make_symlink(&self, name: &OsStr, target: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::symlinkat(target, &self.0, name)?)
+        Ok(rustix::fs::symlinkat(target, &self.fd, name)?)
     }
 
     fn make_special(&self, name: &OsStr, kind: FileKind, rdev: u64) -> io::Result<()> {
         let file_type = FileType::from_raw_mode(kind.to_mode());
-        Ok(rustix::fs::mknodat(&self.0, name, file_type, Mode::RUSR | Mode::WUSR, rdev)?)
+        Ok(rustix::fs::mknodat(&self.fd, name, file_type, Mode::RUSR | Mode::WUSR, rdev)?)
     }
 
     fn hard_link(&self, old_dir: &Self, old: &OsStr, new: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::linkat(&old_dir.0, old, &self.0, new, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(&old_dir.fd, old, &self.fd, new, AtFlags::empty())?)
     }
 
     fn set_file_meta(&self, file: &fs::File, meta: &Meta, options: &Options) -> io::Result<()> {
-        set_at(&proc_path(file), meta, options)
+        set_open(file, meta, options)
     }
 
     fn set_meta(&self, name: &OsStr, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-        if options.privileged {
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::chownat(&self.0, name, Some(uid), Some(gid), nofollow)?;
-        }
-        for (attribute, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
-            let path = self.path().join(name);
-            rustix::fs::lsetxattr(path, attribute.as_slice(), value, XattrFlags::empty())?;
-        }
-        if kind != FileKind::Symlink {
-            // chmod(2) follows links. Through a descriptor of the entry itself it changes no other
-            // file.
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let itself = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
-            rustix::fs::chmod(proc_path(&itself), Mode::from_raw_mode(meta.mode))?;
-        }
-        Ok(rustix::fs::utimensat(&self.0, name, &times(meta), nofollow)?)
+        // Through a descriptor of the entry itself, no other file is changed: chmod(2) follows
+        // links.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let itself = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        set_path(&proc_path(&itself), kind, meta, options)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
-        set_at(&self.path(), meta, options)
+        set_path(&self.path(), FileKind::Directory, meta, options)
     }
 
     fn is_host_dir(&self, file: (u64, u64)) -> bool {
-        rustix::fs::fstat(&self.0).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+        rustix::fs::fstat(&self.fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
     }
 
     /// On a mount of pandofs whose server allows it.
@@ -294,7 +311,14 @@ impl Dir for HostDir {
     }
 
     fn make_many(&self, records: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
-        rustix::fs::setxattr(self.path(), XCREATE, records, XattrFlags::empty())
-            .map_err(|error| (self.made().unwrap_or(0), error.into()))
+        let path = self.path();
+        rustix::fs::setxattr(&path, xcreate(), records, XattrFlags::empty())
+            .map_err(|error| (self.made().unwrap_or(0), error.into()))?;
+        if !self.is_proven.get() && self.made() != Some(0) {
+            let _ = rustix::fs::removexattr(&path, xcreate());
+            return Err((0, Errno::OPNOTSUPP.into()));
+        }
+        self.is_proven.set(true);
+        Ok(())
     }
 }

@@ -34,6 +34,8 @@
 //! # Limitations
 //!
 //! * The first error ends a copy. What was copied before stays.
+//! * A file whose size is 0 is empty in the copy. Those of `/proc` have that size and contents.
+//! * Copying into a directory of the host needs `/proc`.
 //! * Holes stay holes, except in a tar stream, which stores them as zeros.
 //! * A tar stream has no sockets. They are left out, and [`Summary::left_out`] names them.
 //! * ACLs are copied as the extended attributes that Linux shows them as, with
@@ -160,8 +162,8 @@ impl From<Error> for io::Error {
 /// Those of reading and writing. The entry is [`Error::path`].
 pub fn import_dir(from: impl AsRef<Path>, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
-    Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""))?;
-    target.finish()
+    let read = Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""));
+    target.end(read)
 }
 
 /// Copies the directory `from` of a tree into a directory of the host.
@@ -170,8 +172,8 @@ pub fn import_dir(from: impl AsRef<Path>, fs: &Fs, to: impl AsRef<Path>, options
 /// Those of reading and writing. The entry is [`Error::path`].
 pub fn export_dir(fs: &Fs, from: impl AsRef<Path>, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
-    tree::read(fs, from.as_ref(), options, &mut target)?;
-    target.finish()
+    let read = tree::read(fs, from.as_ref(), options, &mut target);
+    target.end(read)
 }
 
 /// Unpacks a tar stream (ustar, GNU or PAX) into the directory `to` of a tree.
@@ -180,19 +182,20 @@ pub fn export_dir(fs: &Fs, from: impl AsRef<Path>, to: impl AsRef<Path>, options
 /// [`io::ErrorKind::InvalidData`] and others for a stream that is not tar; those of writing.
 pub fn import_tar(from: impl Read, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
-    archive::read(from, options, &mut target)?;
-    target.finish()
+    let read = archive::read(from, options, &mut target);
+    target.end(read)
 }
 
 /// Copies what is below a directory of the host into another one. On a mount of pandofs, small
 /// entries are made many at a time.
 ///
 /// # Errors
-/// Those of reading and writing. The entry is [`Error::path`].
+/// Those of reading and writing. [`Error::path`] is the entry in the copy, or `from` if that cannot
+/// be opened.
 pub fn copy_dir(from: impl AsRef<Path>, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
-    Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""))?;
-    target.finish()
+    let read = Reader::new(options, &mut target).read_dir(from.as_ref(), Path::new(""));
+    target.end(read)
 }
 
 /// Copies files of the host of any kind, with what is below them, into a directory of the host.
@@ -207,14 +210,14 @@ pub fn copy_files<'a>(
 ) -> Result<Summary> {
     let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
     let mut reader = Reader::new(options, &mut target);
-    for (from, name) in files {
+    let read = files.into_iter().try_for_each(|(from, name)| {
         let name = Path::new(name);
         if name.file_name() != Some(name.as_os_str()) {
             return Err(Error::new(name, io::Error::from(io::ErrorKind::InvalidInput)));
         }
-        reader.read(from, name)?;
-    }
-    target.finish()
+        reader.read(from, name)
+    });
+    target.end(read)
 }
 
 /// Unpacks a tar stream (ustar, GNU or PAX) into a directory of the host. On a mount of pandofs,
@@ -224,8 +227,8 @@ pub fn copy_files<'a>(
 /// [`io::ErrorKind::InvalidData`] and others for a stream that is not tar; those of writing.
 pub fn unpack_tar(from: impl Read, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
     let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
-    archive::read(from, options, &mut target)?;
-    target.finish()
+    let read = archive::read(from, options, &mut target);
+    target.end(read)
 }
 
 /// Packs the directory `from` of a tree into a tar stream: ustar with GNU's long names, and PAX

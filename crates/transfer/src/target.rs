@@ -12,18 +12,19 @@
 //!    directory is closed, and before anything that depends on them.
 
 use std::{
-    cell::OnceCell,
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
 
+use pando_records::{PackedRecord, Unpacked};
 use pando_vfs::FileKind;
+use rustix::io::Errno;
 
 use crate::{
     Error, Options, Result, Summary,
-    batch::{Batch, SmallFile},
+    batch::{Batch, SmallFile, unpacked},
     contents::{self, WriteAt},
     entry::{Body, Meta, Sink},
 };
@@ -82,51 +83,112 @@ struct Level<D> {
     /// Empty for the target itself.
     name: OsString,
     dir: D,
-    /// Its entries that are not made yet. Empty before the first one; none if it takes no records.
-    batch: OnceCell<Option<Batch>>,
+    batching: Batching,
 }
+
+/// How the entries of a directory are made.
+enum Batching {
+    /// No entry has come that may be in a batch.
+    Unknown,
+    /// One by one: the directory takes no records.
+    Off,
+    /// Those in the batch are not made yet.
+    On(Batch),
+}
+
+/// An error at the entry of a directory that has this name.
+type Failed = (OsString, io::Error);
 
 impl<D: Dir> Level<D> {
     fn new(name: &OsStr, dir: D) -> Self {
-        Self { name: name.to_owned(), dir, batch: OnceCell::new() }
+        Self { name: name.to_owned(), dir, batching: Batching::Unknown }
     }
 
     /// The batch, if the directory takes records.
     fn batch(&mut self) -> Option<&mut Batch> {
-        self.batch.get_or_init(|| self.dir.takes_records().then(Batch::new));
-        self.begun_batch()
-    }
-
-    fn begun_batch(&mut self) -> Option<&mut Batch> {
-        self.batch.get_mut()?.as_mut()
-    }
-
-    /// Makes the entries of the batch. On an error, also returns the name of the entry.
-    fn make_batch(&mut self) -> std::result::Result<(), (OsString, io::Error)> {
-        let Some(batch) = self.batch.get_mut().and_then(Option::as_mut) else { return Ok(()) };
-        if batch.is_empty() {
-            return Ok(());
+        if let Batching::Unknown = self.batching {
+            self.batching = if self.dir.takes_records() { Batching::On(Batch::new()) } else { Batching::Off };
         }
-        let made = self.dir.make_many(batch.records());
-        let made = made.map_err(|(count, error)| (batch.name(count).to_owned(), error));
+        if let Batching::On(batch) = &mut self.batching { Some(batch) } else { None }
+    }
+
+    /// Makes the entries of the batch.
+    fn make_batch(&mut self, options: &Options) -> std::result::Result<(), Failed> {
+        let Batching::On(batch) = &mut self.batching else { return Ok(()) };
+        let mut records = Unpacked::new(batch.records());
+        let mut made = Ok(());
+        while !records.rest().is_empty() {
+            let Err((count, error)) = self.dir.make_many(records.rest()) else { break };
+            records.by_ref().take(count).for_each(drop);
+            made = match (count, Errno::from_io_error(&error)) {
+                // There was no space after the first entry.
+                (1.., Some(Errno::BUSY)) => continue,
+                (0, Some(Errno::OPNOTSUPP)) => records.try_for_each(|record| {
+                    let made = make_unpacked(&self.dir, &record, options);
+                    made.map_err(|error| (OsStr::from_bytes(record.name()).to_owned(), error))
+                }),
+                _ => {
+                    let name = records.next().map(|record| record.name()).unwrap_or_default();
+                    Err((OsStr::from_bytes(name).to_owned(), error))
+                }
+            };
+            break;
+        }
         batch.clear();
         made
     }
 
     /// Opens a directory in this one, and makes it if it is missing.
-    fn enter(&mut self, name: &OsStr) -> io::Result<D> {
-        if self.begun_batch().is_some_and(|batch| batch.contains(name)) {
-            // It is no directory. That is the error then.
-            self.make_batch().map_err(|(_, error)| error)?;
+    fn enter(&mut self, name: &OsStr, options: &Options) -> std::result::Result<D, Failed> {
+        if let Batching::On(batch) = &self.batching
+            && batch.contains(name)
+        {
+            // An entry of this name was to be made, and it is no directory. This or the next call
+            // says so.
+            self.make_batch(options)?;
         }
-        match self.dir.open_dir(name) {
+        let dir = match self.dir.open_dir(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.dir.make_dir(name)?;
-                self.dir.open_dir(name)
+                self.dir.make_dir(name).and_then(|()| self.dir.open_dir(name))
             }
             dir => dir,
-        }
+        };
+        dir.map_err(|error| (name.to_owned(), error))
     }
+}
+
+/// Makes an entry of a batch by single calls.
+fn make_unpacked<D: Dir>(dir: &D, record: &PackedRecord<'_>, options: &Options) -> io::Result<()> {
+    let (meta, kind, device, body) = unpacked(record).ok_or(io::ErrorKind::InvalidData)?;
+    let mut contents = io::Cursor::new(body);
+    let body = match kind {
+        FileKind::File => Body::File { size: body.len() as u64, contents: &mut contents },
+        FileKind::Symlink => Body::Symlink(OsStr::from_bytes(body)),
+        kind => Body::Special(kind, device),
+    };
+    make(dir, OsStr::from_bytes(record.name()), &meta, body, options).map(drop)
+}
+
+/// Makes an entry, but no directory and no hard link. Returns how many bytes were written.
+fn make<D: Dir>(dir: &D, name: &OsStr, meta: &Meta, body: Body<'_>, options: &Options) -> io::Result<u64> {
+    match body {
+        Body::File { size, contents } => {
+            let file = dir.make_file(name)?;
+            let bytes = contents::copy(contents, size, &file)?;
+            dir.set_file_meta(&file, meta, options)?;
+            return Ok(bytes);
+        }
+        Body::Symlink(target) => {
+            dir.make_symlink(name, target)?;
+            dir.set_meta(name, FileKind::Symlink, meta, options)?;
+        }
+        Body::Special(kind, rdev) => {
+            dir.make_special(name, kind, rdev)?;
+            dir.set_meta(name, kind, meta, options)?;
+        }
+        Body::Directory | Body::HardLink(_) => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    Ok(0)
 }
 
 impl<D: Dir> Target<D> {
@@ -148,7 +210,8 @@ impl<D: Dir> Target<D> {
         self.make_batches(1 + shared)?;
         self.levels.truncate(1 + shared);
         for name in &names[shared..] {
-            let dir = self.last().enter(name).map_err(|error| Error::new(path, error))?;
+            let options = self.options;
+            let dir = self.last().enter(name, &options).map_err(|failed| self.error(self.levels.len() - 1, failed))?;
             self.levels.push(Level::new(name, dir));
         }
         Ok(self.last())
@@ -160,22 +223,26 @@ impl<D: Dir> Target<D> {
 
     /// Makes the entries of all batches from this level on, the deepest first.
     fn make_batches(&mut self, from: usize) -> Result<()> {
+        let options = self.options;
         for index in (from..self.levels.len()).rev() {
-            self.levels[index].make_batch().map_err(|(name, error)| {
-                let dir: PathBuf = self.levels[1..=index].iter().map(|level| &level.name).collect();
-                Error::new(dir.join(name), error)
-            })?;
+            let made = self.levels[index].make_batch(&options);
+            made.map_err(|failed| self.error(index, failed))?;
         }
         Ok(())
     }
 
+    /// The error of an entry of this level.
+    fn error(&self, level: usize, (name, error): Failed) -> Error {
+        let dir: PathBuf = self.levels[1..=level].iter().map(|level| &level.name).collect();
+        Error::new(dir.join(name), error)
+    }
+
     /// Adds an entry to the batch of its directory. Returns false if it must be made by itself.
     fn put_in_batch(&mut self, path: &Path, meta: &Meta, body: &mut Body<'_>) -> Result<bool> {
-        let options = self.options;
-        if !Batch::takes(path, meta, body, &options) {
+        let (options, name) = (self.options, path.file_name().unwrap_or_default());
+        if !Batch::takes(name, meta, body, &options) {
             return Ok(false);
         }
-        let name = path.file_name().unwrap_or_default();
         let Some(batch) = self.level(parent(path))?.batch() else { return Ok(false) };
         let (mut contents, mut bytes) = (Vec::new(), 0);
         let (kind, body) = match body {
@@ -201,8 +268,10 @@ impl<D: Dir> Target<D> {
 
     fn put_alone(&mut self, path: &Path, meta: &Meta, body: Body<'_>) -> Result<()> {
         let failed = |error: io::Error| Error::new(path, error);
-        let last_name =
-            |of: &Path| of.file_name().map(OsStr::to_owned).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()));
+        let name_of = |path: &Path| {
+            let name = path.file_name().map(OsStr::to_owned);
+            name.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))
+        };
         let options = self.options;
         match body {
             Body::Directory => {
@@ -224,29 +293,25 @@ impl<D: Dir> Target<D> {
                 // The file may be in a batch.
                 self.make_batches(0)?;
                 let old_dir = self.level(parent(old))?.dir.open_dir(OsStr::new(".")).map_err(failed)?;
-                let (old, new) = (last_name(old)?, last_name(path)?);
+                let (old, new) = (name_of(old)?, name_of(path)?);
                 self.level(parent(path))?.dir.hard_link(&old_dir, &old, &new).map_err(failed)?;
             }
-            Body::File { size, contents } => {
-                let dir = &self.level(parent(path))?.dir;
-                let file = dir.make_file(&last_name(path)?).map_err(failed)?;
-                let bytes = contents::copy(contents, size, &file).map_err(failed)?;
-                dir.set_file_meta(&file, meta, &options).map_err(failed)?;
-                self.summary.bytes += bytes;
-            }
-            Body::Symlink(target) => {
-                let (dir, name) = (&self.level(parent(path))?.dir, last_name(path)?);
-                let made = dir.make_symlink(&name, target);
-                made.and_then(|()| dir.set_meta(&name, FileKind::Symlink, meta, &options)).map_err(failed)?;
-            }
-            Body::Special(kind, rdev) => {
-                let (dir, name) = (&self.level(parent(path))?.dir, last_name(path)?);
-                let made = dir.make_special(&name, kind, rdev);
-                made.and_then(|()| dir.set_meta(&name, kind, meta, &options)).map_err(failed)?;
+            body => {
+                let (dir, name) = (&self.level(parent(path))?.dir, name_of(path)?);
+                self.summary.bytes += make(dir, &name, meta, body, &options).map_err(failed)?;
             }
         }
         self.summary.entries += 1;
         Ok(())
+    }
+
+    /// Ends a copy whose source was read. What came before an error of reading is made.
+    pub(crate) fn end(mut self, read: Result<()>) -> Result<Summary> {
+        if read.is_err() {
+            self.make_batches(0)?;
+        }
+        read?;
+        self.finish()
     }
 }
 

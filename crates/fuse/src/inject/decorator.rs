@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration, time::Instant};
 
 use pando_vfs::{
     DentryRef, Error, Vfs,
-    records::{Mask, Unpacked, XCREATE},
+    records::{Mask, Unpacked},
 };
 use zerocopy::FromBytes;
 
@@ -13,7 +13,7 @@ use crate::{
     channel::HeldReply,
     dispatch::{Dispatch, Reply},
     nodes::Nodes,
-    server::SERVER_PID_XATTR,
+    server::{SERVER_PID_XATTR, is_xcreate},
     wire::{
         AttrFormat, Outcome, ReplyWriter, Request,
         abi::{
@@ -60,7 +60,7 @@ impl<D: Dispatch> Dispatch for Injected<D> {
         {
             return reply;
         }
-        if opcode == Opcode::Setxattr && is_xcreate(request) && !self.injector.allows_xcreate() {
+        if opcode == Opcode::Setxattr && makes_entries(request) && !self.injector.allows_xcreate() {
             // Programs then make the calls that are delayed and made to fail.
             return Reply::Now(Err(Error::NotSupported));
         }
@@ -94,7 +94,7 @@ impl<D: Dispatch> Injected<D> {
         if name == SERVER_PID_XATTR.as_bytes() {
             return Some(self.inner.dispatch(whole, body));
         }
-        if name == XCREATE.as_bytes() {
+        if is_xcreate(name) {
             let allowed = self.injector.allows_xcreate();
             return Some(if allowed { self.inner.dispatch(whole, body) } else { Reply::Now(Err(Error::NoData)) });
         }
@@ -238,8 +238,8 @@ fn records(body: &[u8]) -> Option<Records> {
 }
 
 /// Whether a SETXATTR makes entries.
-fn is_xcreate(mut request: Request<'_>) -> bool {
-    request.args.structure::<SetxattrIn>().is_ok() && request.args.name() == Ok(XCREATE.as_bytes())
+fn makes_entries(mut request: Request<'_>) -> bool {
+    request.args.structure::<SetxattrIn>().is_ok() && request.args.name().is_ok_and(is_xcreate)
 }
 
 /// How many nodes a FORGET or BATCH_FORGET names.

@@ -82,19 +82,24 @@ impl Caller {
         Some(cred)
     }
 
-    /// The credentials for making what the kernel has not checked, with supplementary groups. Root
-    /// must have all of [`MAKE_ALL`] in the server's user namespace, and another user none of them.
-    /// None otherwise, or if the server cannot see that: then only the kernel can check each call.
-    pub(super) fn maker_credentials(self) -> Option<Credentials> {
+    /// The credentials for making what the kernel has not checked, with supplementary groups. None
+    /// if only the kernel can tell what the caller may make, call by call:
+    /// - With `admin`, the kernel has seen that the caller has CAP_SYS_ADMIN in the initial user
+    ///   namespace. It must be root with all of [`MAKE_ALL`]. Without, it must be another user with
+    ///   none of these capabilities.
+    /// - A process with no_new_privs may be in a sandbox (Landlock) that restricts single calls.
+    /// - The server must see all of that. A worker of io_uring acts for a process with other
+    ///   credentials than its own.
+    pub(super) fn maker_credentials(self, admin: bool) -> Option<Credentials> {
         let (mut cred, status) = (self.credentials(), self.status()?);
         let has = |capability: &u32| status.capabilities >> capability & 1 == 1;
-        let clear = if cred.capable {
-            MAKE_ALL.iter().all(has) && self.is_in_own_user_namespace()?
-        } else {
-            !MAKE_ALL.iter().any(has)
+        let is_clear = match (self.uid == 0, admin) {
+            (true, true) => MAKE_ALL.iter().all(has),
+            (false, false) => !MAKE_ALL.iter().any(has),
+            _ => false,
         };
         cred.groups = status.groups.into();
-        clear.then_some(cred)
+        (is_clear && status.is_unrestricted).then_some(cred)
     }
 
     /// Whether the thread's capabilities are valid where the server's are. None if the server may
@@ -105,8 +110,7 @@ impl Caller {
     }
 
     fn status(self) -> Option<Status> {
-        // The thread waits for the reply, unless it was killed. Then another thread may have its
-        // number.
+        // The thread waits for the reply, so no other thread has its number.
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.tid)).ok()?;
         Status::parse(&text).filter(|status| (status.uid, status.gid) == (self.uid, self.gid))
     }
@@ -121,6 +125,8 @@ struct Status {
     groups: Vec<u32>,
     /// The effective capabilities, one bit each.
     capabilities: u64,
+    /// A thread of a process, without no_new_privs.
+    is_unrestricted: bool,
 }
 
 impl Status {
@@ -133,6 +139,8 @@ impl Status {
             gid: id("Gid:")?,
             groups: field("Groups:")?.map(str::parse).collect::<std::result::Result<_, _>>().ok()?,
             capabilities: u64::from_str_radix(field("CapEff:")?.next()?, 16).ok()?,
+            is_unrestricted: field("NoNewPrivs:").and_then(|mut field| field.next()) == Some("0")
+                && !text.starts_with("Name:\tiou-wrk-"),
         })
     }
 }

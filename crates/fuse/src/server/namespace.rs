@@ -25,7 +25,9 @@ impl Server {
             match self.vfs.lookup(&context, At::Dir(&dir), name, Walk::NOFOLLOW) {
                 Ok(dentry) => self.reply_with(&dentry).map(Some),
                 Err(Error::NoEntry) => {
-                    self.kernel.gets_negative(parent, name);
+                    if !self.options.negative_valid().is_zero() {
+                        self.negatives.insert(parent, name);
+                    }
                     Ok(None)
                 }
                 Err(error) => Err(error),

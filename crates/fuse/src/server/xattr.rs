@@ -1,8 +1,8 @@
 //! Extended attributes.
 
-use pando_vfs::{At, Error, Result, Walk, XattrFlags, records::XCREATE};
+use pando_vfs::{At, Error, Result, Walk, XattrFlags};
 
-use super::{Caller, Server};
+use super::{Caller, Server, is_xcreate};
 
 /// An extended attribute of every inode of a mount: the process ID of the server, in decimal. It is
 /// not stored in the tree, and listxattr does not list it. A program that unmounts can wait for
@@ -23,8 +23,8 @@ impl Server {
         if name == SERVER_PID_XATTR.as_bytes() {
             return Ok(std::process::id().to_string().into_bytes());
         }
-        if name == XCREATE.as_bytes() {
-            return self.guarded("getxattr", || self.made(caller, node));
+        if is_xcreate(name) {
+            return self.guarded("getxattr", || self.made(caller, node, name));
         }
         self.guarded("getxattr", || {
             let dentry = self.nodes.get(node)?;
@@ -48,14 +48,15 @@ impl Server {
         })
     }
 
-    /// Sets an extended attribute. `flags` are those of setxattr(2). The attribute [`XCREATE`] is
-    /// not stored: setting it makes entries.
+    /// Sets an extended attribute. `flags` are those of setxattr(2). Two attributes are not stored:
+    /// setting [`pando_vfs::records::XCREATE`] or [`pando_vfs::records::XCREATE_ROOT`] makes
+    /// entries.
     ///
     /// # Errors
     /// EEXIST and ENODATA as `flags` demand, EINVAL for unknown flags; see [`Server`].
     pub fn setxattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        if name == XCREATE.as_bytes() {
-            return self.guarded("xcreate", || self.xcreate(caller, node, value));
+        if is_xcreate(name) {
+            return self.guarded("xcreate", || self.xcreate(caller, node, name, value));
         }
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;

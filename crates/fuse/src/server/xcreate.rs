@@ -1,27 +1,22 @@
 //! xcreate: many new entries of a directory in one request.
 //!
-//! The records are the value of an extended attribute that is set
-//! ([`pando_vfs::records::XCREATE`]). For that the
-//! kernel checks that the mount is writable, and it holds the lock of the directory. For an ioctl
-//! it does neither (decision 35). It makes no look-up in the directory meanwhile, so it gets no new
-//! negative dentry there.
+//! The records are the value of an extended attribute that is set ([`XCREATE`]). For setxattr(2)
+//! the kernel checks that the mount is writable, and it locks the directory until it has the reply.
+//! For an ioctl the kernel does neither (decision 35).
 //!
-//! The kernel does not learn of the entries by the reply, so it is told to drop what it has cached:
-//! first negative dentries, then the listing and the attributes of the directory.
+//! The kernel has not looked up the new names. If it may have a negative dentry of one of them,
+//! nothing is made (`negatives`). Its listing and its attributes of the directory are dropped
+//! afterwards.
 
 use std::{
     collections::VecDeque,
-    hash::{BuildHasher, RandomState},
-    os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    os::fd::AsFd,
+    sync::{Mutex, PoisonError},
 };
 
 use pando_vfs::{
     At, Context, DentryRef, Error, File, FileKind, OpenFlags, Result, SetAttr, SetTime, Timestamp, Walk, XattrFlags,
-    records::{Attr, Fields, PackedRecord, Time, Unpacked, XattrValue, data_runs},
+    records::{Attr, Fields, PackedRecord, Time, Unpacked, XCREATE, XCREATE_ROOT, XattrValue, data_runs},
 };
 use tracing::warn;
 use zerocopy::IntoBytes;
@@ -34,12 +29,15 @@ use crate::{
 
 /// The failed calls whose result is kept for their threads.
 const FAILED_MAX: usize = 64;
-/// The size of the set of names, in words of 64 bits.
-const NEGATIVE_WORDS: usize = 1 << 12;
 /// A file gets a hole for each block of this size that has only zeros.
 const BLOCK_BYTES: usize = 4096;
 /// The nanoseconds of a second.
 const NANOS: u32 = 1_000_000_000;
+
+/// Whether setting this extended attribute makes entries.
+pub(crate) fn is_xcreate(name: &[u8]) -> bool {
+    name == XCREATE.as_bytes() || name == XCREATE_ROOT.as_bytes()
+}
 
 /// How many entries the last call of a thread made, if that call failed.
 #[derive(Default)]
@@ -62,124 +60,45 @@ impl FailedCalls {
         }
     }
 
-    fn made(&self, tid: u32, node: u64) -> usize {
-        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.iter().find(|call| (call.tid, call.node) == (tid, node)).map_or(0, |call| call.made)
+    /// Takes the result of the last call of a thread, if it was for this node.
+    fn take(&self, tid: u32, node: u64) -> usize {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = calls.iter().position(|call| (call.tid, call.node) == (tid, node));
+        place.and_then(|place| calls.remove(place)).map_or(0, |call| call.made)
     }
 }
 
-/// The caches of the kernel that hide entries which it has not made.
-#[derive(Default)]
-pub(super) struct KernelCaches {
-    /// Gone if the kernel is too old, or the mount has ended.
-    device: Weak<OwnedFd>,
-    negatives: Negatives,
+/// A call under way. When it ends, also by a panic, the kernel drops what it has cached, and the
+/// result is noted.
+struct Call<'a> {
+    server: &'a Server,
+    tid: u32,
+    node: u64,
+    made: usize,
+    is_done: bool,
 }
 
-/// The names of which the kernel may have a negative dentry: a Bloom filter. Each name has four
-/// bits of one word. If not all of them are set, the name was not inserted.
-///
-/// A name is inserted before the reply that gives the kernel a negative dentry. Relaxed is enough:
-/// the kernel's lock of the directory orders its look-ups there and xcreate. A look-up in another
-/// directory may insert a name while all are cleared. If its bits are lost, it was requested before
-/// the new epoch, so the kernel does not keep its answer.
-struct Negatives {
-    words: Box<[AtomicU64]>,
-    hasher: RandomState,
-}
-
-impl Default for Negatives {
-    fn default() -> Self {
-        Self { words: (0..NEGATIVE_WORDS).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
-    }
-}
-
-impl Negatives {
-    fn place(&self, dir: u64, name: &[u8]) -> (&AtomicU64, u64) {
-        let hash = self.hasher.hash_one((dir, name));
-        let bits = [0, 6, 12, 18].map(|from| 1 << (hash >> from & 63)).iter().fold(0, |bits, bit| bits | bit);
-        (&self.words[(hash >> 24) as usize % NEGATIVE_WORDS], bits)
-    }
-
-    fn insert(&self, dir: u64, name: &[u8]) {
-        let (word, bits) = self.place(dir, name);
-        if word.load(Ordering::Relaxed) & bits != bits {
-            word.fetch_or(bits, Ordering::Relaxed);
-        }
-    }
-
-    fn may_have(&self, dir: u64, name: &[u8]) -> bool {
-        let (word, bits) = self.place(dir, name);
-        word.load(Ordering::Relaxed) & bits == bits
-    }
-
-    fn set_all(&self, word: u64) {
-        self.words.iter().for_each(|place| place.store(word, Ordering::Relaxed));
-    }
-}
-
-impl KernelCaches {
-    /// The kernel listens at this device from now on.
-    pub(super) fn connect(&mut self, device: &Arc<OwnedFd>) {
-        self.device = Arc::downgrade(device);
-    }
-
-    pub(super) fn disconnect(&mut self) {
-        self.device = Weak::new();
-    }
-
-    /// The kernel is about to get a negative dentry.
-    pub(super) fn gets_negative(&self, dir: u64, name: &[u8]) {
-        if self.is_connected() {
-            self.negatives.insert(dir, name);
-        }
-    }
-
-    fn is_connected(&self) -> bool {
-        self.device.strong_count() > 0
-    }
-
-    /// If the kernel may have a negative dentry of one of these names, makes it look up all names
-    /// again. The kernel takes no lock for it.
-    fn drop_negatives<'n>(&self, dir: u64, mut names: impl Iterator<Item = &'n [u8]>) -> Result<()> {
-        if !self.is_connected() {
-            return Err(Error::NotSupported);
-        }
-        if names.any(|name| self.negatives.may_have(dir, name)) {
-            self.negatives.set_all(0);
-            self.send(Notification::IncEpoch, &[]).inspect_err(|_| self.negatives.set_all(u64::MAX))?;
-        }
-        Ok(())
-    }
-
-    /// Makes the kernel drop the listing and the attributes of a directory. The kernel takes only
-    /// locks of pages for it.
-    fn drop_listing(&self, node: u64) {
-        let out = NotifyInodeOut { node, offset: 0, len: 0 };
-        if let Err(error) = self.send(Notification::InvalInode, &[out.as_bytes()]) {
-            warn!(%error, node, "the kernel may show an old listing");
-        }
-    }
-
-    fn send(&self, what: Notification, parts: &[&[u8]]) -> Result<()> {
-        let device = self.device.upgrade().ok_or(Error::NotSupported)?;
-        rustix::io::write(device.as_fd(), &notification(what, parts)).map_err(|_| Error::NotSupported)?;
-        Ok(())
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let Self { server, tid, node, made, is_done } = *self;
+        server.drop_listing(node);
+        server.failed_calls.set(tid, (!is_done).then_some(FailedCall { tid, node, made }));
     }
 }
 
 impl Server {
-    /// The value of [`pando_vfs::records::XCREATE`]: how many entries the last call of this thread
-    /// made, if it failed.
+    /// The value of an attribute that makes entries: how many the last call of this thread has
+    /// made, if it failed. The next answer is 0.
     ///
     /// # Errors
     /// ENODATA if the node is no directory, or its entries must be made by single calls.
-    pub(super) fn made(&self, caller: Caller, node: u64) -> Result<Vec<u8>> {
+    pub(super) fn made(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         let is_dir = self.nodes.get(node)?.kind() == FileKind::Directory;
-        if !is_dir || !self.kernel.is_connected() || caller.maker_credentials().is_none() {
+        let is_mounted = self.device.strong_count() > 0;
+        if !is_dir || !is_mounted || caller.maker_credentials(name == XCREATE_ROOT.as_bytes()).is_none() {
             return Err(Error::NoData);
         }
-        Ok(self.failed_calls.made(caller.tid, node).to_string().into_bytes())
+        Ok(self.failed_calls.take(caller.tid, node).to_string().into_bytes())
     }
 
     /// Makes entries in a directory, in the order of `records`. Each is made as a whole or not at
@@ -187,28 +106,48 @@ impl Server {
     /// the directory, so the rest is checked here.
     ///
     /// # Errors
-    /// ENOTSUP if they must be made by single calls; EINVAL for bytes that are no records, of which
-    /// none are made; ENOTDIR; of each record EEXIST and what single calls return.
-    pub(super) fn xcreate(&self, caller: Caller, node: u64, records: &[u8]) -> Result<()> {
+    /// EOPNOTSUPP if they must be made by single calls, and EINVAL for bytes that are no records:
+    /// none are made. EBUSY if there was no space for an entry after the first; the rest may be
+    /// tried again. (The kernel turns EAGAIN into EOPNOTSUPP.) ENOTDIR; of each record EEXIST and
+    /// what single calls return.
+    pub(super) fn xcreate(&self, caller: Caller, node: u64, name: &[u8], records: &[u8]) -> Result<()> {
+        self.failed_calls.set(caller.tid, None);
         let dir = self.nodes.get(node)?;
         if dir.kind() != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        let context = Context::new(&self.vfs, caller.maker_credentials().ok_or(Error::NotSupported)?).with_umask(0);
+        let credentials = caller.maker_credentials(name == XCREATE_ROOT.as_bytes()).ok_or(Error::NotSupported)?;
+        let context = Context::new(&self.vfs, credentials).with_umask(0);
         if !are_records(records) {
-            self.failed_calls.set(caller.tid, None);
             return Err(Error::Invalid);
         }
-        self.kernel.drop_negatives(node, Unpacked::new(records).map(|record| record.name()))?;
-        let mut made = 0;
-        let done = Unpacked::new(records).try_for_each(|record| {
-            self.make(&context, &dir, &record)?;
-            made += 1;
-            Ok(())
-        });
-        self.kernel.drop_listing(node);
-        self.failed_calls.set(caller.tid, done.is_err().then_some(FailedCall { tid: caller.tid, node, made }));
-        done
+        let is_negative = |record: PackedRecord<'_>| self.negatives.may_have(node, record.name());
+        if self.device.strong_count() == 0 || Unpacked::new(records).any(is_negative) {
+            return Err(Error::NotSupported);
+        }
+        let mut call = Call { server: self, tid: caller.tid, node, made: 0, is_done: false };
+        for record in Unpacked::new(records) {
+            self.make(&context, &dir, &record).map_err(|error| match error {
+                // A transport may dispatch a request again that finds no space. Entries that are
+                // there already would then fail.
+                Error::NoSpace if call.made > 0 => Error::Busy,
+                error => error,
+            })?;
+            call.made += 1;
+        }
+        call.is_done = true;
+        Ok(())
+    }
+
+    /// Makes the kernel drop the listing and the attributes of a directory. It takes only locks of
+    /// pages for it.
+    fn drop_listing(&self, node: u64) {
+        let Some(device) = self.device.upgrade() else { return };
+        let out = NotifyInodeOut { node, offset: 0, len: 0 };
+        let message = notification(Notification::InvalInode, &[out.as_bytes()]);
+        if let Err(error) = rustix::io::write(device.as_fd(), &message) {
+            warn!(%error, node, "the kernel may show an old listing");
+        }
     }
 
     /// Makes one entry.
@@ -232,9 +171,13 @@ impl Server {
             }
         };
         let done = written.and_then(|()| self.set_metadata(context, &made, &attr, record));
-        if done.is_err() {
-            // The kernel holds the lock of the directory, so the name still leads to this entry.
-            let _ = self.vfs.unlink(context, here, name);
+        if done.is_err()
+            && self.vfs.lookup(context, here, name, Walk::NOFOLLOW).is_ok_and(|now| now.ino() == made.ino())
+        {
+            // Nobody changes the name through this mount meanwhile: the kernel holds the lock.
+            let undone = self.vfs.unlink(context, here, name);
+            undone.unwrap_or_else(|error| warn!(%error, "an entry without all of its attributes stays"));
+            self.removed();
         }
         done
     }
@@ -291,4 +234,42 @@ fn are_records(bytes: &[u8]) -> bool {
     let mut records = Unpacked::new(bytes);
     let whole = |record: PackedRecord<'_>| record.xattrs().count() == record.xattr_count() as usize;
     records.by_ref().all(whole) && records.rest().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_memfs::{MemFs, MemOptions};
+    use pando_vfs::Vfs;
+
+    use super::*;
+    use crate::ServerOptions;
+
+    #[test]
+    fn only_the_last_failed_calls_are_kept() {
+        let calls = FailedCalls::default();
+        let last = FAILED_MAX as u32 + 1;
+        for tid in 0..=last {
+            calls.set(tid, Some(FailedCall { tid, node: 7, made: 3 }));
+        }
+        assert_eq!([0, 1, 2, last].map(|tid| calls.take(tid, 7)), [0, 0, 3, 3]);
+        assert_eq!(calls.take(last, 7), 0);
+        calls.set(3, Some(FailedCall { tid: 3, node: 8, made: 1 }));
+        assert_eq!((calls.take(3, 7), calls.take(3, 8)), (0, 1));
+        calls.set(4, None);
+        assert_eq!((calls.take(4, 7), calls.take(5, 7)), (0, 3));
+    }
+
+    /// Without a mount nothing could drop what the kernel has cached.
+    #[test]
+    fn entries_are_not_made_if_the_kernel_cannot_be_told() {
+        let vfs = Vfs::new(MemFs::new(MemOptions::new())).unwrap();
+        let server = Server::new(vfs, ServerOptions::default());
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let me = Caller { tid, ..Caller::new(uid, gid) };
+        for name in [XCREATE, XCREATE_ROOT] {
+            assert_eq!(server.getxattr(me, 1, name.as_bytes()), Err(Error::NoData));
+            assert_eq!(server.setxattr(me, 1, name.as_bytes(), b"", 0), Err(Error::NotSupported));
+        }
+    }
 }

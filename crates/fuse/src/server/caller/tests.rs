@@ -3,9 +3,13 @@ use super::*;
 #[test]
 fn status_is_parsed_or_refused() {
     let text = "Name:\tGroups: 7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000010\n";
-    let status = Status { uid: 4, gid: 8, groups: vec![9, 10], capabilities: 16 };
+    let status = Status { uid: 4, gid: 8, groups: vec![9, 10], capabilities: 16, is_unrestricted: false };
     assert_eq!(Status::parse(text), Some(status));
     assert_eq!(Status::parse(&text.replace("9 10 ", "")).map(|status| status.groups), Some(vec![]));
+    let unrestricted = |text: &str| Status::parse(text).is_some_and(|status| status.is_unrestricted);
+    assert!(unrestricted(&format!("{text}NoNewPrivs:\t0\n")));
+    assert!(!unrestricted(&format!("{text}NoNewPrivs:\t1\n")));
+    assert!(!unrestricted(&format!("{text}NoNewPrivs:\t0\n").replace("Name:\t", "Name:\tiou-wrk-7 ")));
     for (what, with) in [("9 10", "9 x"), ("\t3\t4", ""), ("CapEff:\t0", "CapEff:\tg"), ("Gid", "gid")] {
         assert_eq!(Status::parse(&text.replace(what, with)), None, "{with}");
     }
@@ -27,4 +31,10 @@ fn reader_that_is_not_visible_has_no_privileges() {
     assert!(unseen(0).is_none());
     let user = unseen(1000).expect("a user");
     assert!(!user.capable && user.groups.is_empty());
+    // What it makes, only the kernel can check.
+    for uid in [0, 1000] {
+        for admin in [false, true] {
+            assert!(Caller { tid: 0, ..Caller::new(uid, uid) }.maker_credentials(admin).is_none(), "{uid}");
+        }
+    }
 }
