@@ -7,7 +7,8 @@
 #
 # Needs root and /dev/fuse. Everything lies in memory, so no disk is measured. Each of 15 rounds
 # (ROUNDS) runs all of them in random order. Prints the median of milliseconds, and the median of
-# the ratios to the first one of the same round.
+# the ratios to tmpfs in the same round. With `taskset -c 0`, client and server share a CPU,
+# and no request wakes up another one, which is expensive in some virtual machines.
 set -eu -o pipefail
 pando=$(readlink -f "${1:-target/release/pando}")
 what=("${@:2}")

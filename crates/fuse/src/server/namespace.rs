@@ -53,6 +53,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.space.retry(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
+            self.negatives.remove(parent, name);
             self.reply_with(&made)
         })
     }
@@ -66,6 +67,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.space.retry(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
+            self.negatives.remove(parent, name);
             self.reply_with(&made)
         })
     }
@@ -79,6 +81,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
             let made = self.space.retry(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
+            self.negatives.remove(parent, name);
             self.reply_with(&made)
         })
     }
@@ -108,6 +111,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
             let linked = self.space.retry(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
+            self.negatives.remove(parent, name);
             self.reply_with(&linked)
         })
     }
@@ -150,6 +154,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new) = (At::Dir(&old), At::Dir(&new));
             self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
+            self.negatives.remove(to.0, to.1);
             self.removed();
             Ok(())
         })
@@ -181,6 +186,7 @@ impl Server {
                 Error::Exists if !is_exclusive => Error::Stale,
                 error => error,
             })?;
+            self.negatives.remove(parent, name);
             self.reply_with_open(file)
         })
     }

@@ -6,6 +6,7 @@
 //! tree. So the server knows the names, and leaves them to single calls.
 
 use std::{
+    collections::HashSet,
     hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -15,8 +16,8 @@ use std::{
 /// be known; a look-up once a minute costs nothing.
 pub(super) const VALID_MAX: Duration = Duration::from_secs(60);
 
-/// The names of a minute, in 32 KiB.
-const WORDS: usize = 1 << 12;
+/// How many names of a minute are known. With more, the kernel may have a negative dentry of any.
+const NAMES_MAX: usize = 1 << 16;
 /// A name is kept for the minute in which it came and for two more: the kernel counts its minute
 /// from the reply.
 const MINUTES: usize = 3;
@@ -30,29 +31,33 @@ pub(super) struct Negatives {
     begin: Instant,
 }
 
-/// A Bloom filter for each minute. Each name has four bits of one word.
+/// The hashes of names.
+#[derive(Default)]
 struct Recent {
     minute: u64,
-    filters: [Vec<u64>; MINUTES],
+    names: [HashSet<u64>; MINUTES],
 }
 
 impl Negatives {
     pub(super) fn new() -> Self {
-        let recent = Recent { minute: 0, filters: [const { Vec::new() }; MINUTES] };
-        Self { recent: Mutex::new(recent), hasher: RandomState::new(), begin: Instant::now() }
+        Self { recent: Mutex::default(), hasher: RandomState::new(), begin: Instant::now() }
     }
 
     /// The kernel is about to get a negative dentry.
     pub(super) fn insert(&self, dir: u64, name: &[u8]) {
-        let hash = self.hasher.hash_one((dir, name));
-        self.recent().insert(hash);
+        self.recent().insert(self.hasher.hash_one((dir, name)));
+    }
+
+    /// The kernel has made an entry with this name, so it has no negative dentry any more. It looks
+    /// up each name before.
+    pub(super) fn remove(&self, dir: u64, name: &[u8]) {
+        self.recent().remove(self.hasher.hash_one((dir, name)));
     }
 
     /// Whether the kernel may have a negative dentry. It may be true of a name that never was
     /// inserted, but rarely.
     pub(super) fn may_have(&self, dir: u64, name: &[u8]) -> bool {
-        let hash = self.hasher.hash_one((dir, name));
-        self.recent().may_have(hash)
+        self.recent().may_have(self.hasher.hash_one((dir, name)))
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
@@ -67,64 +72,74 @@ impl Recent {
     /// Drops what has expired when this minute begins.
     fn expire(&mut self, minute: u64) {
         for minute in (self.minute..minute).take(MINUTES) {
-            self.filters[(minute + 1) as usize % MINUTES].clear();
+            self.names[(minute + 1) as usize % MINUTES] = HashSet::new();
         }
         self.minute = self.minute.max(minute);
     }
 
     fn insert(&mut self, hash: u64) {
-        let filter = &mut self.filters[self.minute as usize % MINUTES];
-        filter.resize(WORDS, 0);
-        filter[place(hash)] |= bits(hash);
+        let names = &mut self.names[self.minute as usize % MINUTES];
+        if names.len() < NAMES_MAX {
+            names.insert(hash);
+        }
+    }
+
+    fn remove(&mut self, hash: u64) {
+        // From a full set nothing is removed: it would not be full any more.
+        self.names.iter_mut().filter(|names| names.len() < NAMES_MAX).for_each(|names| {
+            names.remove(&hash);
+        });
     }
 
     fn may_have(&self, hash: u64) -> bool {
-        let bits = bits(hash);
-        self.filters.iter().any(|filter| filter.get(place(hash)).is_some_and(|word| word & bits == bits))
+        self.names.iter().any(|names| names.len() >= NAMES_MAX || names.contains(&hash))
     }
-}
-
-fn place(hash: u64) -> usize {
-    (hash >> 24) as usize % WORDS
-}
-
-fn bits(hash: u64) -> u64 {
-    [0, 6, 12, 18].iter().fold(0, |bits, from| bits | 1 << (hash >> from & 63))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A name that was inserted and is not found would hide a new entry. One that is found without
-    /// having been inserted only costs single calls.
     #[test]
-    fn inserted_names_are_found_and_few_others() {
+    fn names_are_found_until_they_are_removed() {
         let negatives = Negatives::new();
         let name = |number: u32| number.to_ne_bytes();
         (0..2000).for_each(|number| negatives.insert(1, &name(number)));
         assert!((0..2000).all(|number| negatives.may_have(1, &name(number))));
-        let others = |dir| (0..50_000).filter(|number| negatives.may_have(dir, &name(2000 + number))).count();
-        assert!(others(1) + others(2) < 1000);
+        assert!((0..50_000).all(|number| !negatives.may_have(2, &name(number))));
+        (0..1000).for_each(|number| negatives.remove(1, &name(number)));
+        assert!((0..2000).all(|number| negatives.may_have(1, &name(number)) == (number >= 1000)));
+    }
+
+    #[test]
+    fn with_too_many_names_any_may_be_negative() {
+        let mut recent = Recent::default();
+        (0..NAMES_MAX as u64 - 1).for_each(|hash| recent.insert(hash));
+        assert!(!recent.may_have(u64::MAX));
+        for hash in [1 << 40, 1 << 41] {
+            recent.insert(hash);
+            recent.remove(hash);
+            assert!(recent.may_have(u64::MAX));
+        }
+        recent.expire(MINUTES as u64);
+        assert!(!recent.may_have(1));
     }
 
     #[test]
     fn a_name_is_kept_for_a_whole_minute_at_least() {
         for insertion in [0, 1, 2, 3, 7] {
             for pause in 1..9 {
-                let (name, other) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
-                let mut recent = Negatives::new().recent.into_inner().unwrap();
-                recent.expire(insertion);
-                recent.insert(name);
-                // Others in each minute, or none.
                 for step in [1, pause] {
-                    let mut recent = Recent { minute: recent.minute, filters: recent.filters.clone() };
+                    let mut recent = Recent::default();
+                    recent.expire(insertion);
+                    recent.insert(1);
+                    // Another name in each minute, or only in the last one.
                     for minute in (insertion..=insertion + pause).step_by(step as usize) {
                         recent.expire(minute);
-                        recent.insert(other);
+                        recent.insert(2);
                     }
-                    assert_eq!(recent.may_have(name), pause < MINUTES as u64, "{insertion} {pause} {step}");
-                    assert!(recent.may_have(other));
+                    assert_eq!(recent.may_have(1), pause < MINUTES as u64, "{insertion} {pause} {step}");
+                    assert!(recent.may_have(2));
                 }
             }
         }
