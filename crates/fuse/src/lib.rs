@@ -29,13 +29,15 @@
 //! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
 //!    and answers EIO.
 //! 5. The kernel may cache for a long time. It sees the changes made through the mount, and the
-//!    server tells it of those that others make (`notifier`). [`ServerOptions`] says how long.
+//!    server tells it of those that others make (`notifier`). [`ServerOptions`] says how long. A
+//!    negative dentry would hide an entry that the kernel has not made (`server::negatives`).
 //! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
 //!    are (`server::mappable`).
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
 //!    that (`server::space`).
 //! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller
-//!    (`Server::context`), and the server checks what an ioctl reads (`server::caller`).
+//!    (`Server::context`), and the server checks what an ioctl reads and what `xcreate` makes
+//!    (`server::caller`).
 //! 9. The umask must be applied once, in the server, which knows default ACLs (`FUSE_DONT_MASK`,
 //!    `server::namespace`).
 #![deny(unsafe_code)]

@@ -181,7 +181,8 @@ pub struct MountArgs {
     /// For how many seconds the kernel may answer from its caches; 0 makes it ask each time
     ///
     /// The default is a day: the kernel sees all changes through this mount, and is told of those
-    /// that others make in SOURCE. If the kernel cannot report these, the default is 1.
+    /// that others make in SOURCE. If the kernel cannot report these, the default is 1. That a name
+    /// is missing is cached for a minute at most.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub attr_timeout: Option<Duration>,
 
