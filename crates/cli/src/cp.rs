@@ -37,7 +37,7 @@ pub struct CpArgs {
     #[command(flatten)]
     owners: Owners,
 
-    /// What to copy
+    /// The files and directories to copy
     #[arg(value_name = "SOURCE", required = true)]
     pub sources: Vec<PathBuf>,
 

@@ -14,14 +14,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Mounted, can_mount, has, pando, run, said};
+use common::{Mounted, can_mount, has, pando, run, said, set};
 use requests::{Requests, alone};
-use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+use rustix::fs::{CWD, FileType, Mode};
 use tempfile::TempDir;
-
-fn set(path: &Path, name: &str, value: &[u8]) {
-    rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).expect("set");
-}
 
 /// A directory with entries of each kind. Root makes it.
 fn source(root: &Path) {
@@ -68,7 +64,7 @@ fn source(root: &Path) {
     set(&root.join("hole"), "user.large", &[b'v'; 3000]);
 }
 
-/// What rsync would change to make `copy` equal to `source`.
+/// The changes that rsync would make in `copy`. There are none if it equals `source`.
 fn differences(source: &Path, copy: &Path) -> String {
     let mut rsync = Command::new("rsync");
     rsync.args(["-aHXcni", "--delete", "--specials", "--devices"]);
@@ -77,7 +73,7 @@ fn differences(source: &Path, copy: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What needs no root is tested in the crate that copies.
+/// The crate `pando-transfer` tests copies that need no root.
 #[test]
 fn a_directory_and_a_tar_stream_are_copied_whole() {
     let _alone = alone();
@@ -123,7 +119,7 @@ fn a_directory_and_a_tar_stream_are_copied_whole() {
     mounted.umount();
 }
 
-/// What was there stays, and the message names the entry.
+/// The existing file stays as it is, and the message names it.
 #[test]
 fn an_entry_that_exists_is_an_error() {
     let _alone = alone();
@@ -168,7 +164,7 @@ fn names_that_were_not_found_before_show_after_an_import() {
     mounted.umount();
 }
 
-/// What came before an error is there, and the error names the entry.
+/// The copy has the entries that came before the error. The error names its entry.
 #[test]
 fn entries_before_an_error_are_made() {
     let _alone = alone();

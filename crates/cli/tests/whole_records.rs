@@ -10,10 +10,9 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{Mounted, can_mount, copy_to, has, is_root, said};
+use common::{Mounted, can_mount, copy_to, has, is_root, said, set};
 use pando_scan::{Attr, Fields, Mask, Options, Record, Scan, Time, Workers, XattrValue};
 use requests::{Requests, alone};
-use rustix::fs::XattrFlags;
 
 const ANYBODY: &str = "65534";
 
@@ -92,10 +91,6 @@ fn has_listmount() -> bool {
         common::skipped(&format!("Linux {release} has no listmount"));
     }
     has
-}
-
-fn set(path: &Path, name: &str, value: &[u8]) {
-    rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).expect("set");
 }
 
 /// A directory with entries of all kinds.

@@ -15,9 +15,8 @@ use std::{
     sync::OnceLock,
 };
 
-use common::{Mounted, can_mount, has, said};
+use common::{Mounted, can_mount, has, said, set};
 use requests::{Requests, alone};
-use rustix::fs::XattrFlags;
 use tempfile::TempDir;
 
 const ANYBODY: &str = "65534";
@@ -70,10 +69,6 @@ fn by_calls(dir: &Path, name: &str) -> String {
         writeln!(text, "    {}={value}", String::from_utf8_lossy(xattr)).unwrap();
     }
     text
-}
-
-fn set(path: &Path, name: &str, value: &[u8]) {
-    rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).expect("set");
 }
 
 #[test]

@@ -305,7 +305,8 @@ impl<D: Dir> Target<D> {
         Ok(())
     }
 
-    /// Ends a copy whose source was read. What came before an error of reading is made.
+    /// Ends a copy after its source was read. If reading failed, this makes the entries that came
+    /// before.
     pub(crate) fn end(mut self, read: Result<()>) -> Result<Summary> {
         if read.is_err() {
             self.make_batches(0)?;

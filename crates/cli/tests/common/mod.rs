@@ -59,6 +59,12 @@ pub fn copy_to(dir: &Path) -> PathBuf {
     copy
 }
 
+/// Sets an extended attribute, that of a link itself too.
+pub fn set(path: &Path, name: &str, value: &[u8]) {
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::lsetxattr(path, name, value, flags).expect("set");
+}
+
 /// The text on stderr.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -58,8 +58,8 @@ impl Caller {
     pub(super) fn full_credentials(self) -> Credentials {
         let mut cred = self.credentials();
         if let Some(status) = self.status() {
+            cred.capable &= status.has(CAP_FSETID);
             cred.groups = status.groups.into();
-            cred.capable &= status.capabilities >> CAP_FSETID & 1 == 1;
         }
         if let Some(keeps) = self.keeps_privileges {
             cred.capable = keeps;
@@ -75,8 +75,8 @@ impl Caller {
         let (mut cred, status) = (self.credentials(), self.status());
         if cred.capable {
             let status = status.as_ref()?;
-            let has = |capability: &u32| status.capabilities >> capability & 1 == 1;
-            cred.capable = READ_ALL.iter().all(has) && self.is_in_own_user_namespace()?;
+            cred.capable =
+                READ_ALL.iter().all(|&capability| status.has(capability)) && self.is_in_own_user_namespace()?;
         }
         cred.groups = status.map(|status| status.groups.into()).unwrap_or_default();
         Some(cred)
@@ -92,7 +92,7 @@ impl Caller {
     ///   credentials than its own.
     pub(super) fn maker_credentials(self, admin: bool) -> Option<Credentials> {
         let (mut cred, status) = (self.credentials(), self.status()?);
-        let has = |capability: &u32| status.capabilities >> capability & 1 == 1;
+        let has = |&capability: &u32| status.has(capability);
         let is_clear = match (self.uid == 0, admin) {
             (true, true) => MAKE_ALL.iter().all(has),
             (false, false) => !MAKE_ALL.iter().any(has),
@@ -130,6 +130,10 @@ struct Status {
 }
 
 impl Status {
+    fn has(&self, capability: u32) -> bool {
+        self.capabilities >> capability & 1 == 1
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::split_ascii_whitespace);
         // Real, effective, saved, and for file systems.

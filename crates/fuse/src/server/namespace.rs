@@ -44,6 +44,12 @@ impl Server {
         Ok(attr)
     }
 
+    /// As [`Server::reply_with`], of an entry that the kernel has made.
+    fn reply_with_new(&self, parent: u64, name: &[u8], dentry: &DentryRef) -> Result<Attr> {
+        self.negatives.remove(parent, name);
+        self.reply_with(dentry)
+    }
+
     /// Creates a directory.
     ///
     /// # Errors
@@ -53,8 +59,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.space.retry(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
-            self.negatives.remove(parent, name);
-            self.reply_with(&made)
+            self.reply_with_new(parent, name, &made)
         })
     }
 
@@ -67,8 +72,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.space.retry(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
-            self.negatives.remove(parent, name);
-            self.reply_with(&made)
+            self.reply_with_new(parent, name, &made)
         })
     }
 
@@ -81,8 +85,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
             let made = self.space.retry(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
-            self.negatives.remove(parent, name);
-            self.reply_with(&made)
+            self.reply_with_new(parent, name, &made)
         })
     }
 
@@ -111,8 +114,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
             let linked = self.space.retry(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
-            self.negatives.remove(parent, name);
-            self.reply_with(&linked)
+            self.reply_with_new(parent, name, &linked)
         })
     }
 

@@ -31,7 +31,7 @@ fn reader_that_is_not_visible_has_no_privileges() {
     assert!(unseen(0).is_none());
     let user = unseen(1000).expect("a user");
     assert!(!user.capable && user.groups.is_empty());
-    // What it makes, only the kernel can check.
+    // Only the kernel can check what such a caller makes.
     for uid in [0, 1000] {
         for admin in [false, true] {
             assert!(Caller { tid: 0, ..Caller::new(uid, uid) }.maker_credentials(admin).is_none(), "{uid}");
