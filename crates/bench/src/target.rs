@@ -2,9 +2,9 @@
 
 mod backed;
 mod before;
-mod cache_limit;
 mod calls;
 mod dir;
+mod host;
 #[cfg(feature = "peers")]
 mod maps;
 mod mem;
@@ -39,6 +39,14 @@ pub(crate) trait Target {
     /// The tree cannot be made; the text says what to do.
     fn open(&self) -> Result<Box<dyn Session>, Failure>;
 
+    /// As [`Target::open`], but without a limit on the size of the cache.
+    ///
+    /// # Errors
+    /// As [`Target::open`].
+    fn open_unbounded(&self) -> Result<Box<dyn Session>, Failure> {
+        self.open()
+    }
+
     /// Whether its memory belongs to the kernel, not to this process.
     fn is_in_kernel(&self) -> bool {
         false
@@ -52,14 +60,6 @@ pub(crate) trait Session: Sync {
     /// # Errors
     /// The system's error.
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>>;
-
-    /// As [`Session::actor`], but without a limit on the size of the cache.
-    ///
-    /// # Errors
-    /// The system's error.
-    fn unbounded_actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        self.actor()
-    }
 
     /// Where other processes find the tree (see [`attach`]).
     fn tree(&self) -> Option<PathBuf> {

@@ -20,6 +20,7 @@ pub mod helper;
 mod injector;
 mod leave;
 mod limits;
+mod memory;
 mod options;
 mod point;
 mod refused;

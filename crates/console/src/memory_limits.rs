@@ -39,12 +39,21 @@ struct Files {
     limits: &'static [&'static str],
     current: &'static str,
     inactive: &'static str,
+    droppable: &'static [&'static str],
 }
 
-const V2: Files =
-    Files { limits: &["memory.max", "memory.high"], current: "memory.current", inactive: "inactive_file" };
-const V1: Files =
-    Files { limits: &["memory.limit_in_bytes"], current: "memory.usage_in_bytes", inactive: "total_inactive_file" };
+const V2: Files = Files {
+    limits: &["memory.max", "memory.high"],
+    current: "memory.current",
+    inactive: "inactive_file",
+    droppable: &["inactive_file", "active_file", "slab_reclaimable"],
+};
+const V1: Files = Files {
+    limits: &["memory.limit_in_bytes"],
+    current: "memory.usage_in_bytes",
+    inactive: "total_inactive_file",
+    droppable: &["total_inactive_file", "total_active_file"],
+};
 
 /// A line in `memory.stat` of version 1: the smallest limit of the group and all groups above, even
 /// those that are not visible from here.
@@ -123,6 +132,19 @@ impl Group {
         let current: u64 = self.read(self.files.current).trim().parse().ok()?;
         let idle = number(&self.read("memory.stat"), self.files.inactive).unwrap_or(0);
         Some(current.saturating_sub(idle))
+    }
+
+    /// The used part without what the kernel can drop: contents of files, and its own caches.
+    pub fn needed_bytes(&self) -> Option<u64> {
+        let current: u64 = self.read(self.files.current).trim().parse().ok()?;
+        let stat = self.read("memory.stat");
+        let droppable = self.files.droppable.iter().filter_map(|name| number(&stat, name)).sum();
+        Some(current.saturating_sub(droppable))
+    }
+
+    /// The file that says how long its programs have waited for memory. Version 1 has none.
+    pub fn pressure(&self) -> PathBuf {
+        self.dir.join("memory.pressure")
     }
 
     fn read(&self, name: &str) -> String {
@@ -234,6 +256,16 @@ mod tests {
         .map(Group::used_bytes)
         .collect();
         assert_eq!(used, [Some(1)]);
+    }
+
+    #[test]
+    fn needed_memory_is_what_the_kernel_cannot_drop() {
+        let layout = Layout::new();
+        let stat = "anon 500\nfile 300\ninactive_file 100\nactive_file 200\nslab_reclaimable 50\n";
+        layout.group("box", &[("memory.current", "1000\n"), ("memory.max", "2000\n"), ("memory.stat", stat)]);
+        let table = "30 23 0:26 / TOP rw - cgroup2 cgroup2 rw\n".replace("TOP", layout.0.path().to_str().unwrap());
+        let groups = groups_of("0::/box\n", &mountinfo::parse(table.as_bytes()));
+        assert_eq!((groups[0].used_bytes(), groups[0].needed_bytes()), (Some(900), Some(650)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ mod transport;
 mod wire;
 
 pub use inject::{Fault, Injector, InjectorOptions, Operation, REQUESTS_XATTR, Report, When};
-pub use mount::{MountOptions, unmount};
+pub use mount::{MountOptions, Threads, unmount};
 pub use nodes::Attr;
 pub use server::{Caller, Changes, SERVER_PID_XATTR, Server, ServerOptions};
 pub use transport::{Connection, DeviceTransport, NO_IO_URING, RingTransport, Transport};

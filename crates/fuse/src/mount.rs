@@ -28,7 +28,7 @@ use rustix::{
 
 use crate::channel::DEVICE;
 
-pub use options::MountOptions;
+pub use options::{MountOptions, Threads};
 
 pub(crate) use fd_path::path_for_others;
 

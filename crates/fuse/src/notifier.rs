@@ -1,5 +1,5 @@
 //! Tells the kernel what others have changed in the tree, so that it can keep names and attributes
-//! for long.
+//! for long; and which inodes it should forget, because the tree's cache is full.
 //!
 //! When the tree reports a change ([`Vfs::subscribe`]), it shows it already. A thread that holds no
 //! lock passes the report on. It may have to wait in the kernel: for a lock that the caller of some
@@ -16,6 +16,9 @@
 //!    know it, it is notified again.
 //! 4. *Too many changes, or unknown ones.* All names are looked up again, and all counted inodes
 //!    are notified.
+//!
+//! An inode that the kernel knows stays in the tree's cache. When the cache is full, the tree names
+//! such inodes ([`Exports::prune_with`]), and the kernel drops those that no program uses.
 
 use std::{
     collections::HashSet,
@@ -26,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{ChangeByOthers, Exports, Subscriber, Vfs};
+use pando_vfs::{ChangeByOthers, Exports, Pruner, Subscriber, Vfs};
 use rustix::io::Errno;
 use tracing::{debug, warn};
 use zerocopy::IntoBytes;
@@ -34,7 +37,7 @@ use zerocopy::IntoBytes;
 use crate::{
     channel::notification,
     nodes::swap_root,
-    wire::abi::{Notification, NotifyEntryOut, NotifyInodeOut},
+    wire::abi::{Notification, NotifyEntryOut, NotifyInodeOut, NotifyPruneOut},
 };
 
 /// More changes are treated as a change of everything. About 10 MB with names of usual length.
@@ -45,15 +48,22 @@ const RETRY: Duration = Duration::from_millis(10);
 /// How often the end looks whether the thread has ended, with a pause of [`RETRY`]: for a second.
 const ENDS: u32 = 100;
 
-/// The oldest minor version of the protocol with which the kernel can be told everything
+/// The oldest minor version of the protocol with which the kernel can be told of all changes
 /// (`FUSE_NOTIFY_INC_EPOCH`, Linux 6.16).
-pub(crate) const MINOR_VERSION: u32 = 44;
+pub(crate) const MINOR_OF_CHANGES: u32 = 44;
+/// The oldest one with which the kernel can be told to forget inodes (`FUSE_NOTIFY_PRUNE`, Linux
+/// 6.18).
+const MINOR_OF_PRUNING: u32 = 45;
+/// The most numbers that wait to be forgotten. Further ones are left out: the tree names them again
+/// as long as its cache is full.
+const PRUNED_MAX: usize = 1 << 14;
 
 /// Passes reports on to the kernel until it is dropped.
 pub(crate) struct Notifier {
     queue: Arc<Queue>,
-    /// The tree has only a weak reference.
+    /// The tree has only weak references.
     _subscriber: Arc<Subscriber>,
+    _pruner: Arc<Pruner>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -70,6 +80,8 @@ struct Pending {
     names: HashSet<(u64, Box<[u8]>)>,
     inodes: HashSet<u64>,
     everything: bool,
+    /// Inodes to forget.
+    pruned: Vec<u64>,
     ended: bool,
 }
 
@@ -98,7 +110,7 @@ impl Pending {
     }
 
     fn is_empty(&self) -> bool {
-        !self.everything && self.names.is_empty() && self.inodes.is_empty()
+        !self.everything && self.names.is_empty() && self.inodes.is_empty() && self.pruned.is_empty()
     }
 }
 
@@ -121,11 +133,13 @@ impl Queue {
 }
 
 impl Notifier {
-    /// Starts the thread. From now on it tells the kernel of all changes by others.
+    /// Starts the thread. From now on it tells the kernel of all changes by others if `changes`,
+    /// and, if the kernel's `minor` version allows it, what to forget. None if it would have
+    /// nothing to tell.
     ///
     /// # Errors
     /// No thread can be made.
-    pub(crate) fn start(vfs: &Vfs, device: &Arc<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn start(vfs: &Vfs, device: &Arc<OwnedFd>, changes: bool, minor: u32) -> io::Result<Option<Self>> {
         let queue = Arc::<Queue>::default();
         let subscriber: Arc<Subscriber> = Arc::new({
             let queue = Arc::clone(&queue);
@@ -134,13 +148,28 @@ impl Notifier {
                 queue.changed.notify_one();
             }
         });
+        let pruner: Arc<Pruner> = Arc::new({
+            let queue = Arc::clone(&queue);
+            move |numbers| {
+                let mut pending = queue.pending();
+                let room = PRUNED_MAX - pending.pruned.len();
+                pending.pruned.extend(numbers.iter().take(room));
+                queue.changed.notify_one();
+            }
+        });
+        let prunes = minor >= MINOR_OF_PRUNING && vfs.exports().prune_with(&pruner);
+        if !changes && !prunes {
+            return Ok(None);
+        }
         let device = Arc::clone(device);
         let write = Box::new(move |message: &[u8]| rustix::io::write(&*device, message).map(drop));
         let kernel = Kernel { write, exports: vfs.exports(), root: vfs.root().ino() };
         let theirs = Arc::clone(&queue);
         let thread = thread::Builder::new().name("pando-notify".into()).spawn(move || kernel.run(&theirs))?;
-        vfs.subscribe(&subscriber);
-        Ok(Self { queue, _subscriber: subscriber, thread: Some(thread) })
+        if changes {
+            vfs.subscribe(&subscriber);
+        }
+        Ok(Some(Self { queue, _subscriber: subscriber, _pruner: pruner, thread: Some(thread) }))
     }
 }
 
@@ -214,6 +243,11 @@ impl Kernel {
             if !is_known && self.exports.iget(ino).is_some() {
                 unknown.insert(ino);
             }
+        }
+        if !pending.pruned.is_empty() {
+            let nodes: Vec<u64> = pending.pruned.drain(..).map(|ino| self.node(ino)).collect();
+            let out = NotifyPruneOut { count: nodes.len() as u32, ..NotifyPruneOut::default() };
+            self.send(Notification::Prune, &[out.as_bytes(), nodes.as_bytes()])?;
         }
         Ok(())
     }

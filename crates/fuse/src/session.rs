@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) by_ring: bool,
     /// Those of the server, as far as the kernel allows them.
     pub(crate) options: ServerOptions,
-    /// Tells the kernel of changes by others.
+    /// Tells the kernel of changes by others, and what to forget.
     notifier: Option<Notifier>,
 }
 
@@ -54,15 +54,15 @@ impl Session {
         // it has the mode in its cache and must keep that up to date.
         let mut dispatcher = Dispatcher { server, clear_privileges: !options.suid };
         dispatcher.server.connect(&device);
-        let by_ring = match agree(&device, &mut dispatcher, options.readdirplus, rings) {
-            Ok(by_ring) => by_ring,
+        let Agreed { by_ring, minor } = match agree(&device, &mut dispatcher, options.readdirplus, rings) {
+            Ok(agreed) => agreed,
             Err(error) => {
                 drop(device);
                 detach(mount_point);
                 return Err(error);
             }
         };
-        let notifier = notifier(&mut dispatcher.server, &device);
+        let notifier = notifier(&mut dispatcher.server, &device, minor);
         let of_server = *dispatcher.server.options();
         Ok(Self { device, dispatch: decorated(dispatcher, options), by_ring, options: of_server, notifier })
     }
@@ -87,17 +87,14 @@ fn detach(mount_point: &Path) {
     let _ = unmount::detach(&path_for_others(mount_point));
 }
 
-/// Starts to tell the kernel of changes by others, if the tree reports them.
-fn notifier(server: &mut Server, device: &Arc<OwnedFd>) -> Option<Notifier> {
-    if !server.options().tells_kernel() {
-        return None;
-    }
-    let notifier = Notifier::start(server.vfs(), device);
+/// Starts to tell the kernel of changes by others, if the tree reports them, and what to forget.
+fn notifier(server: &mut Server, device: &Arc<OwnedFd>, minor: u32) -> Option<Notifier> {
+    let notifier = Notifier::start(server.vfs(), device, server.options().tells_kernel(), minor);
     if let Err(error) = &notifier {
-        warn!(%error, "no thread: the kernel is not told of changes by others");
+        warn!(%error, "no thread: the kernel is told nothing");
         server.cannot_notify();
     }
-    notifier.ok()
+    notifier.ok().flatten()
 }
 
 /// The dispatcher, behind an injector if the mount has one.
@@ -107,8 +104,16 @@ fn decorated(dispatcher: Dispatcher, options: &MountOptions) -> Arc<dyn Dispatch
     Arc::new(Injected::new(dispatcher, Arc::clone(injector), vfs, statx))
 }
 
-/// Answers INIT. Returns whether the kernel will send its requests through rings.
-fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> io::Result<bool> {
+/// What both sides have agreed on.
+struct Agreed {
+    /// The kernel will send its requests through rings.
+    by_ring: bool,
+    /// The kernel's minor version.
+    minor: u32,
+}
+
+/// Answers INIT.
+fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> io::Result<Agreed> {
     let mut buffer = vec![0; MIN_BUFFER_BYTES];
     loop {
         let Received::Request(len) = receive(device.as_fd(), &mut buffer)? else {
@@ -130,14 +135,14 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
             let message = format!("the kernel speaks FUSE {}.{}, which is too old", init.major, init.minor);
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        if init.minor < notifier::MINOR_VERSION && !major_only {
+        if init.minor < notifier::MINOR_OF_CHANGES && !major_only {
             dispatcher.server.cannot_notify();
         }
         let agreed = agreed(&init, dispatcher, readdirplus, rings);
         reply.extend_from_slice(init_out(&init, agreed).as_bytes());
         send(device.as_fd(), &mut reply, unique, Ok(size_of::<InitOut>()));
         if !major_only {
-            return Ok(agreed.contains(InitFlags::OVER_IO_URING));
+            return Ok(Agreed { by_ring: agreed.contains(InitFlags::OVER_IO_URING), minor: init.minor });
         }
     }
 }

@@ -24,7 +24,7 @@ pub trait Transport {
     /// The device cannot be opened, the mount is refused, or the kernel is too old.
     fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
         let MountOptions { no_atime, no_dir_atime, suid, threads, .. } = *options;
-        let flags = MountFlags { no_atime, no_dir_atime, suid, threads };
+        let flags = MountFlags { no_atime, no_dir_atime, suid, threads: threads.least };
         self.attach(server.mounted(flags), mount_point, options)
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct HostData {
 
 impl HostData {
     pub(crate) fn new(tree: &Arc<Tree>, ino: u64) -> Self {
-        Self { tree: tree.clone(), node: tree.nodes.get(ino) }
+        Self { tree: tree.clone(), node: tree.nodes.ilookup(ino) }
     }
 
     fn open(&self, with: Use) -> Result<Arc<OwnedFd>> {

@@ -5,10 +5,7 @@ use std::{
     os::fd::AsFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock, Weak},
     thread,
 };
 
@@ -43,7 +40,7 @@ impl HostFs {
     pub fn of(dir: impl AsFd, options: HostOptions) -> io::Result<Self> {
         let tree = Arc::new(Tree::new(dir.as_fd(), &options)?);
         let is_watched = lock(&tree.watch).is_some();
-        Ok(Self { tree, is_watched, recheck: options.recheck, is_connected: AtomicBool::new(false) })
+        Ok(Self { tree, is_watched, recheck: options.recheck, feed: OnceLock::new() })
     }
 
     /// Whether the host reports changes by others ([`Recheck::Watch`]).
@@ -97,10 +94,7 @@ impl Backing for HostFs {
     }
 
     fn connect(&self, feed: Feed) -> Result<NodeAttr> {
-        // One tree for each driver.
-        if self.is_connected.swap(true, Ordering::Relaxed) {
-            return Err(Error::Busy);
-        }
+        self.feed.set(feed.clone()).map_err(|_| Error::Busy)?;
         let (Recheck::Every(interval) | Recheck::Watch { otherwise: interval }) = self.recheck else {
             return self.tree.getattr(&self.tree.root);
         };
@@ -153,7 +147,10 @@ impl Backing for HostFs {
     }
 
     fn forget(&self, ino: u64) {
-        if let Some(node) = self.tree.nodes.remove(ino) {
+        // Later, everything is dropped with the driver. The thread that drops it must not search.
+        if self.feed.get().is_some_and(Feed::is_connected)
+            && let Some(node) = self.tree.nodes.remove(ino)
+        {
             self.tree.descriptors.remove(node.serial);
         }
     }

@@ -43,9 +43,11 @@ mod tree;
 mod watch;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
+
+use pando_vfs::Feed;
 
 /// A directory of the host: the driver to pass to `pando_vfs::Vfs::new`.
 #[derive(Debug)]
@@ -53,7 +55,8 @@ pub struct HostFs {
     tree: Arc<tree::Tree>,
     recheck: Recheck,
     is_watched: bool,
-    is_connected: AtomicBool,
+    /// That of the tree, one for each driver.
+    feed: OnceLock<Feed>,
 }
 
 /// How the tree learns of changes that others make on the host.

@@ -12,12 +12,13 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
-use pando_sync::lock;
+use pando_sync::{Detached, Guard, HashTable, lock, pin};
 use pando_vfs::FileKind;
 
 use crate::sys::Handle;
@@ -28,8 +29,6 @@ const FIRST_OWN: u64 = 1 << 63;
 const DEPARTED_LEAST: usize = 64;
 /// Longer than a tick of any file system's clock. FAT counts in 2 seconds.
 pub(crate) const SETTLES: Duration = Duration::from_secs(3);
-/// Two inodes seldom share the lock of a part of the table.
-const PARTS: usize = 256;
 
 /// Distinguishes an inode from all others of the host, at all times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -117,42 +116,26 @@ impl HostInode {
     }
 }
 
-/// All inodes that the tree uses. The locks of parts come before that of the renumbered. Then come
-/// that of the departed, and those of the handles.
+/// All inodes that the tree uses: an inode cache by two keys. A look-up takes no lock.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// The inodes with the number that they have on the host.
-    parts: Box<[Mutex<Part>]>,
-    renumbered: Mutex<Renumbered>,
-    /// How many are renumbered. Changed with the lock of the inode's part held.
-    renumbered_len: AtomicUsize,
+    /// By the number in the tree.
+    by_number: HashTable<Arc<Node>>,
+    /// By what the host says. An inode is put here last, and removed first.
+    by_identity: HashTable<Arc<Node>>,
+    /// The secret key of the hashes.
+    hasher: RandomState,
+    /// How many numbers of our own were given. Atomic: a single independent value.
+    own_given: AtomicU64,
     /// Atomic: a single independent value.
     next_serial: AtomicU64,
-    departed: Mutex<Departed>,
-    /// The numbers by handle, if the host reports changes.
-    by_handle: Option<Handles>,
+    /// None if inodes are opened by their handles: then nothing needs a place.
+    departed: Option<Mutex<Departed>>,
 }
 
-/// Numbers of inodes by their handles.
-#[derive(Debug)]
-struct Handles {
-    hasher: RandomState,
-    parts: Box<[Mutex<HashMap<Handle, u64>>]>,
-}
-
-impl Handles {
-    fn new() -> Self {
-        Self { hasher: RandomState::new(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
-    }
-
-    fn part(&self, handle: &Handle) -> MutexGuard<'_, HashMap<Handle, u64>> {
-        lock(&self.parts[self.hasher.hash_one(handle) as usize % PARTS])
-    }
-}
-
-/// Directories that the tree has forgotten. The places of inodes below may still refer to them. If
-/// the tree finds such a directory again, it must be the same object: a rename changes the place in
-/// it, and so the paths of the inodes below.
+/// Directories that the tree has forgotten, some of which it has found again. The places of inodes
+/// below may still refer to them. If the tree finds such a directory again, it must be the same
+/// object: a rename changes the place in it, and so the paths of the inodes below.
 #[derive(Debug, Default)]
 struct Departed {
     inodes: HashMap<Identity, Weak<HostInode>>,
@@ -169,140 +152,151 @@ impl Departed {
         self.inodes.insert(inode.identity.clone(), Arc::downgrade(inode));
     }
 
-    fn take(&mut self, identity: &Identity) -> Option<Arc<HostInode>> {
-        self.inodes.remove(identity)?.upgrade()
+    fn get(&self, identity: &Identity) -> Option<Arc<HostInode>> {
+        self.inodes.get(identity)?.upgrade()
     }
-}
-
-/// Inodes by number.
-type Part = HashMap<u64, Arc<Node>>;
-
-/// The inodes with a number of our own.
-#[derive(Debug, Default)]
-struct Renumbered {
-    by_identity: HashMap<Identity, Arc<Node>>,
-    by_number: Part,
-    /// How many numbers were given.
-    given: u64,
 }
 
 impl Nodes {
-    /// `watched`: inodes are to be found by their handles.
-    pub(crate) fn new(watched: bool) -> Self {
+    /// `by_handle`: inodes are opened by their handles.
+    pub(crate) fn new(by_handle: bool) -> Self {
         Self {
-            by_handle: watched.then(Handles::new),
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            renumbered: Mutex::default(),
-            renumbered_len: AtomicUsize::new(0),
+            by_number: HashTable::new(),
+            by_identity: HashTable::new(),
+            hasher: RandomState::new(),
+            own_given: AtomicU64::new(0),
             next_serial: AtomicU64::new(0),
-            departed: Mutex::default(),
+            departed: (!by_handle).then(Mutex::default),
         }
     }
 
-    /// The part of the inodes that have this number on the host.
-    fn part(&self, host: u64) -> MutexGuard<'_, Part> {
-        lock(&self.parts[host as usize % PARTS])
+    /// The inode with this number in the tree. Analogous to `ilookup()`.
+    pub(crate) fn ilookup(&self, number: u64) -> Option<Arc<Node>> {
+        let guard = pin();
+        let found = self.by_number.get(self.hasher.hash_one(number), |node| node.number == number, &guard)?;
+        Some((**found.to_ref()).clone())
     }
 
-    fn renumbered(&self) -> MutexGuard<'_, Renumbered> {
-        lock(&self.renumbered)
-    }
-
-    pub(crate) fn get(&self, number: u64) -> Option<Arc<Node>> {
-        if number < FIRST_OWN {
-            self.part(number).get(&number).cloned()
-        } else {
-            self.renumbered().by_number.get(&number).cloned()
-        }
+    /// The inode with this identity. Analogous to `ilookup5()`.
+    fn ilookup5(&self, identity: &Identity) -> Option<Arc<Node>> {
+        let guard = pin();
+        let found = self.by_identity.get(self.hash_of(identity), |node| node.identity == *identity, &guard)?;
+        Some((**found.to_ref()).clone())
     }
 
     /// The number of the inode with this handle, if the tree uses it.
     pub(crate) fn number_of(&self, handle: &Handle) -> Option<u64> {
-        self.by_handle.as_ref()?.part(handle).get(handle).copied()
+        let guard = pin();
+        let is_it = |node: &Arc<Node>| matches!(&node.identity.version, Version::Handle(other) if other == handle);
+        Some(self.by_identity.get(self.hasher.hash_one(handle), is_it, &guard)?.to_ref().number)
     }
 
-    /// The inode with this identity. If it is new, it gets a number.
-    pub(crate) fn intern(&self, identity: Identity, kind: FileKind, born: i64) -> Arc<Node> {
-        // Held until the number is chosen, so that an inode does not get two.
-        let mut part = self.part(identity.ino);
-        let host = part.get(&identity.ino);
-        if let Some(node) = host.filter(|node| node.identity == identity) {
-            node.found_again();
-            return node.clone();
+    fn hash_of(&self, identity: &Identity) -> u64 {
+        match &identity.version {
+            Version::Handle(handle) => self.hasher.hash_one(handle),
+            Version::Born(_) => self.hasher.hash_one(identity),
         }
-        let is_free = host.is_none() && identity.ino < FIRST_OWN;
-        let make = |number, identity: Identity| {
-            if let (Some(handles), Version::Handle(handle)) = (&self.by_handle, &identity.version) {
-                handles.part(handle).insert(handle.clone(), number);
+    }
+
+    /// The inode with this identity. If it is new, it gets a number. Analogous to `iget5_locked()`.
+    pub(crate) fn iget5(&self, identity: &Identity, kind: FileKind, born: i64) -> Arc<Node> {
+        loop {
+            if let Some(node) = self.ilookup5(identity) {
+                node.found_again();
+                return node;
             }
-            let known = lock(&self.departed).take(&identity);
-            let inode = known.unwrap_or_else(|| {
-                Arc::new(HostInode {
-                    serial: self.next_serial.fetch_add(1, Ordering::Relaxed),
-                    identity,
-                    kind,
-                    born,
-                    found: Instant::now(),
-                    is_settled: AtomicBool::new(false),
-                    place: Mutex::default(),
-                    pinned: Mutex::default(),
-                })
-            });
-            Arc::new(Node { number, inode })
-        };
-        if is_free && self.renumbered_len.load(Ordering::Relaxed) == 0 {
-            return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
+            if let Some(node) = self.insert_new(identity, kind, born) {
+                return node;
+            }
+            // Another thread is inserting this inode, or removing it, and may need the CPU.
+            thread::yield_now();
         }
-        let mut renumbered = self.renumbered();
-        // An inode with a number of our own keeps it as long as it is in use.
-        if let Some(node) = renumbered.by_identity.get(&identity) {
-            return node.clone();
-        }
-        if is_free {
-            return part.entry(identity.ino).insert_entry(make(identity.ino, identity)).get().clone();
-        }
-        let node = make(FIRST_OWN + renumbered.given, identity.clone());
-        renumbered.given += 1;
-        renumbered.by_number.insert(node.number, node.clone());
-        renumbered.by_identity.insert(identity, node.clone());
-        self.renumbered_len.fetch_add(1, Ordering::Relaxed);
-        node
     }
 
-    /// The tree does not use an inode any more. Returns the inode. If the caller drops its last
+    /// Gives an inode a number and inserts it. None if another thread is doing the same, or has
+    /// done it.
+    fn insert_new(&self, identity: &Identity, kind: FileKind, born: i64) -> Option<Arc<Node>> {
+        // Held until the inode is inserted: otherwise another thread could insert and remove it
+        // meanwhile, and there would be two objects.
+        let departed = self.departed.as_ref().filter(|_| kind == FileKind::Directory).map(lock);
+        let inode = departed.as_ref().and_then(|departed| departed.get(identity)).unwrap_or_else(|| {
+            Arc::new(HostInode {
+                serial: self.next_serial.fetch_add(1, Ordering::Relaxed),
+                identity: identity.clone(),
+                kind,
+                born,
+                found: Instant::now(),
+                is_settled: AtomicBool::new(false),
+                place: Mutex::default(),
+                pinned: Mutex::default(),
+            })
+        });
+        let guard = pin();
+        // First the number, so that no thread finds an inode that has none.
+        let mut number = if identity.ino < FIRST_OWN { identity.ino } else { self.next_own() };
+        let node = loop {
+            let node = Arc::new(Node { number, inode: inode.clone() });
+            let new = Detached::new(node.clone());
+            let hash = self.hasher.hash_one(number);
+            match self.by_number.insert(hash, |other| other.number == number, new, &guard) {
+                Ok(_) => break node,
+                // It may not be in the other table yet, or not any more.
+                Err((other, _)) if other.to_ref().identity == *identity => return None,
+                Err(_) => number = self.next_own(),
+            }
+        };
+        let new = Detached::new(node.clone());
+        match self.by_identity.insert(self.hash_of(identity), |other| other.identity == *identity, new, &guard) {
+            Ok(_) => Some(node),
+            Err(_) => {
+                self.remove_number(&node, &guard);
+                None
+            }
+        }
+    }
+
+    fn next_own(&self) -> u64 {
+        FIRST_OWN + self.own_given.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Removes an inode from the table of numbers. False if another thread has.
+    fn remove_number(&self, node: &Arc<Node>, guard: &Guard) -> bool {
+        let found = self.by_number.get(self.hasher.hash_one(node.number), |other| Arc::ptr_eq(other, node), guard);
+        found.is_some_and(|found| self.by_number.remove(found, guard))
+    }
+
+    /// The tree does not use an inode any more. Returns the inode. If the caller closes its last
     /// descriptor, and it has no names, the host frees it.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<Node>> {
-        let node = self.get(number)?;
-        let mut part = self.part(node.identity.ino);
-        if number < FIRST_OWN {
-            part.remove(&number);
-        } else {
-            let mut renumbered = self.renumbered();
-            if renumbered.by_number.remove(&number).is_some() {
-                renumbered.by_identity.remove(&node.identity);
-                self.renumbered_len.fetch_sub(1, Ordering::Relaxed);
-            }
+        let node = self.ilookup(number)?;
+        // Closed at the end. The tables put their references to the inode later.
+        let _pinned = node.pinned().take();
+        if node.kind == FileKind::Directory
+            && node.place().is_some()
+            && let Some(departed) = &self.departed
+        {
+            // Before the inode is removed: a thread that finds it again from then on takes this
+            // object.
+            lock(departed).add(&node.inode);
         }
-        if let (Some(handles), Version::Handle(handle)) = (&self.by_handle, &node.identity.version) {
-            handles.part(handle).remove(handle);
+        let guard = pin();
+        let hash = self.hash_of(&node.identity);
+        let found = self.by_identity.get(hash, |other| Arc::ptr_eq(other, &node), &guard)?;
+        if !self.by_identity.remove(found, &guard) {
+            return None;
         }
-        if node.kind == FileKind::Directory && node.place().is_some() {
-            lock(&self.departed).add(&node.inode);
-        }
+        self.remove_number(&node, &guard);
         Some(node)
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        let in_parts = |part: &Mutex<Part>| lock(part).len();
-        self.parts.iter().map(in_parts).sum::<usize>() + self.renumbered_len.load(Ordering::Relaxed)
+        self.by_identity.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     fn identity(dev: u64, ino: u64, born: i64) -> Identity {
@@ -310,18 +304,18 @@ mod tests {
     }
 
     fn number(nodes: &Nodes, identity: Identity) -> u64 {
-        nodes.intern(identity, FileKind::File, 1).number
+        nodes.iget5(&identity, FileKind::File, 1).number
     }
 
     #[test]
     fn a_time_of_creation_identifies_an_inode_that_is_known_for_long() {
         let nodes = Nodes::new(false);
-        let node = nodes.intern(identity(1, 7, 0), FileKind::File, 5);
-        nodes.intern(identity(1, 7, 0), FileKind::File, 5);
+        let node = nodes.iget5(&identity(1, 7, 0), FileKind::File, 5);
+        nodes.iget5(&identity(1, 7, 0), FileKind::File, 5);
         assert!(!node.is_born(5), "another may be created in this tick");
         thread::sleep(SETTLES);
         assert!(!node.is_born(5), "it may have been removed since");
-        nodes.intern(identity(1, 7, 0), FileKind::File, 5);
+        nodes.iget5(&identity(1, 7, 0), FileKind::File, 5);
         assert!(node.is_born(5) && !node.is_born(6) && !node.is_born(0));
     }
 
@@ -344,7 +338,7 @@ mod tests {
         nodes.remove(7);
         assert_eq!(number(&nodes, identity(1, 7, 1)), recreated, "although 7 is free now");
         nodes.remove(recreated);
-        assert!(nodes.get(recreated).is_none());
+        assert!(nodes.ilookup(recreated).is_none());
         assert_eq!(number(&nodes, identity(1, 7, 1)), 7);
         nodes.remove(7);
         nodes.remove(7);
@@ -357,6 +351,50 @@ mod tests {
         let nodes = Nodes::new(false);
         let large = number(&nodes, identity(1, u64::MAX, 0));
         assert_eq!(large, FIRST_OWN);
-        assert_eq!(nodes.get(large).unwrap().identity.ino, u64::MAX);
+        assert_eq!(nodes.ilookup(large).unwrap().identity.ino, u64::MAX);
+    }
+
+    /// Threads find, make and remove the same few inodes. While nobody removes an inode, its number
+    /// is its own. A directory that something refers to is always the same object.
+    #[test]
+    fn one_inode_has_one_number_at_a_time() {
+        const INODES: usize = 4;
+        for kind in [FileKind::File, FileKind::Directory] {
+            // Two inodes share each number of the host.
+            let identity = |of: usize| identity(of as u64 % 2, 7 + of as u64 / 2, 0);
+            let nodes = Nodes::new(kind == FileKind::File);
+            let parent = nodes.iget5(&super::tests::identity(9, 9, 0), FileKind::Directory, 1);
+            let known: [_; INODES] = std::array::from_fn(|of| nodes.iget5(&identity(of), kind, 1).inode.clone());
+            known.iter().for_each(|inode| *inode.place() = Some((parent.inode.clone(), b"name"[..].into())));
+            let removing: [Mutex<()>; INODES] = Default::default();
+            thread::scope(|scope| {
+                for seed in 0..4 {
+                    let (nodes, removing, known) = (&nodes, &removing, &known);
+                    scope.spawn(move || {
+                        for step in 0..30_000 {
+                            let of = (step + seed * step / 3) % INODES;
+                            let node = nodes.iget5(&identity(of), kind, 1);
+                            assert_eq!(node.identity, identity(of));
+                            if kind == FileKind::Directory {
+                                assert!(Arc::ptr_eq(&node.inode, &known[of]));
+                            }
+                            // As the tree does, one thread at a time.
+                            if step % 7 == seed
+                                && let Ok(_removing) = removing[of].try_lock()
+                            {
+                                let again = nodes.iget5(&identity(of), kind, 1);
+                                assert!(Arc::ptr_eq(&nodes.ilookup(again.number).unwrap(), &again));
+                                assert!(Arc::ptr_eq(&nodes.remove(again.number).unwrap(), &again));
+                            }
+                        }
+                    });
+                }
+            });
+            for of in 0..INODES {
+                nodes.remove(nodes.iget5(&identity(of), kind, 1).number);
+            }
+            nodes.remove(parent.number);
+            assert_eq!((nodes.len(), nodes.by_number.len()), (0, 0));
+        }
     }
 }

@@ -77,8 +77,8 @@ impl Tree {
             (Version::Handle(handle), Recheck::Watch { .. }) => Watch::new(root_fd.as_fd(), handle).ok(),
             _ => None,
         };
-        let nodes = Nodes::new(watch.is_some());
-        let root = nodes.intern(identity, kind_of(&found)?, born(&found));
+        let nodes = Nodes::new(by_handle);
+        let root = nodes.iget5(&identity, kind_of(&found)?, born(&found));
         let mount = mount_of(root_fd.as_fd());
         *root.pinned() = Some(root_fd.clone());
         let descriptors = Descriptors::new(options.descriptors);
@@ -91,7 +91,7 @@ impl Tree {
     /// # Errors
     /// ESTALE if the tree does not use it.
     pub(crate) fn node(&self, number: u64) -> Result<Arc<Node>> {
-        self.nodes.get(number).ok_or(Error::Stale)
+        self.nodes.ilookup(number).ok_or(Error::Stale)
     }
 
     /// A descriptor of an inode, for everything except its contents.
@@ -206,7 +206,7 @@ impl Tree {
 
     /// As [`Tree::lookup`], for a name that led to this inode before.
     pub(crate) fn revalidate(&self, dir: &Arc<Node>, name: &[u8], ino: u64) -> Result<Option<Found>> {
-        if self.nodes.get(ino).is_some_and(|node| node.is_settled()) {
+        if self.nodes.ilookup(ino).is_some_and(|node| node.is_settled()) {
             let dir_fd = self.path_fd(dir)?;
             match self.known(dir_fd.as_fd(), name) {
                 Err(Error::NoEntry) => return Ok(None),
@@ -241,7 +241,7 @@ impl Tree {
             let Identity { dev, ino, .. } = node.identity;
             (dev, ino, node.kind) == (device(&found), found.stx_ino, kind) && node.is_born(born(&found))
         };
-        let Some(node) = self.nodes.get(found.stx_ino).filter(is_it) else { return Ok(None) };
+        let Some(node) = self.nodes.ilookup(found.stx_ino).filter(is_it) else { return Ok(None) };
         let attr = attr_of(&found, node.number, dir)?;
         Ok(Some(Found { node, attr }))
     }
@@ -249,7 +249,7 @@ impl Tree {
     /// An inode that a name has led to.
     pub(crate) fn found(&self, file: OwnedFd, dir: &Arc<Node>, name: &[u8]) -> Result<Found> {
         let (identity, found) = identify(file.as_fd())?;
-        let node = self.nodes.intern(identity, kind_of(&found)?, born(&found));
+        let node = self.nodes.iget5(&identity, kind_of(&found)?, born(&found));
         self.moved_to(&node, dir, name);
         let attr = attr_of(&found, node.number, file.as_fd())?;
         self.descriptors.keep(node.serial, Use::Path, file);
@@ -299,6 +299,13 @@ impl Tree {
         if is_named && (self.by_handle || node.place().is_some()) {
             node.pinned().take();
         }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // The places of inodes that wait to be reclaimed lead to the root, which is kept open.
+        self.root.pinned().take();
     }
 }
 

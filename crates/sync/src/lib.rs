@@ -4,8 +4,9 @@
 //! Each primitive has a file of its own. A folder is a floor, and imports point down
 //! (`tests/floors.rs`). From the top:
 //!
+//! * `hash_table`: [`HashTable`]: a `SplitTable` that counts its elements, for inodes.
 //! * `split_table`: [`SplitTable`], [`IndexAddress`]: a hash table whose order never changes, for
-//!   directories and inodes.
+//!   directories.
 //! * `op`: [`Op`], [`OpCell`], [`Life`]: several words that change at one instant; create against
 //!   rmdir.
 //! * `locks`:
@@ -58,6 +59,7 @@ mod allocator;
 mod base;
 mod counters;
 mod facade;
+mod hash_table;
 mod locks;
 pub mod op;
 mod reclaim;
@@ -78,6 +80,7 @@ pub use counters::{
     tally::{Counter, Stamp, Sum},
 };
 pub use facade::lock;
+pub use hash_table::{Exists, HashTable};
 pub use locks::{
     biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard},
     class_mutex::{ClassGuard, ClassMutex},

@@ -4,7 +4,6 @@
 pub(crate) mod context;
 pub(crate) mod file;
 pub(crate) mod held;
-pub(crate) mod options;
 pub(crate) mod read_ahead;
 pub(crate) mod teardown;
 pub(crate) mod vfs;

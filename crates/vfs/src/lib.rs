@@ -255,11 +255,10 @@ pub use driver::{
 pub use handles::{
     context::{At, Context},
     file::File,
-    options::VfsOptions,
     read_ahead::{ReadAhead, ReadAheadProgress},
     vfs::Vfs,
 };
-pub use objects::dentry::DentryRef;
+pub use objects::{dentry::DentryRef, tables::Pruner};
 pub use operations::exports::Exports;
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;
@@ -270,6 +269,7 @@ pub use types::{
     flags::*,
     layout::Layout,
     name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},
+    options::VfsOptions,
     packed::{Next, Packed},
     stat::*,
     time::*,

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod flags;
 pub(crate) mod layout;
 pub(crate) mod name;
+pub(crate) mod options;
 pub(crate) mod packed;
 pub(crate) mod part;
 pub(crate) mod stat;

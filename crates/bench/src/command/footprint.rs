@@ -162,8 +162,12 @@ fn in_fresh_process(order: &Order, cancel: &Cancel) -> Result<Answer, Failure> {
     serde_json::from_slice(&bytes).during(during)
 }
 
+/// The caches of this process are emptied after so many new files, before those of the files are
+/// measured.
+const EMPTIED_EVERY: u64 = 1024;
+
 fn measure(target: &dyn Target, node: Node, count: u64, cancel: &Cancel) -> Result<Answer, Failure> {
-    let session = target.open()?;
+    let session = if node == Node::CachedInode { target.open_unbounded()? } else { target.open()? };
     let mut actor = session.actor().during(|| "opening the target".into())?;
     actor.mkdir(&TreePath::new("all")).during(|| "mkdir all".into())?;
     let source = match target.is_in_kernel() {
@@ -196,11 +200,17 @@ fn measure(target: &dyn Target, node: Node, count: u64, cancel: &Cancel) -> Resu
                     Err(error).during(|| "emptying caches".into())
                 };
             }
-            all(&mut |path| actor.create(path))?;
+            let mut made = 0_u64;
+            all(&mut |path| {
+                actor.create(path)?;
+                made += 1;
+                // Otherwise this process would have the memory already.
+                let drops = source == Source::Resident && made.is_multiple_of(EMPTIED_EVERY);
+                if drops { actor.drop_caches(Caches::Inodes) } else { Ok(()) }
+            })?;
             actor.drop_caches(Caches::Inodes).during(|| "emptying caches".into())?;
             before = settled(source, cancel)?;
-            let mut unbounded_actor = session.unbounded_actor().during(|| "opening the target".into())?;
-            all(&mut |path| unbounded_actor.stat(path))?;
+            all(&mut |path| actor.stat(path))?;
         }
     }
     let after = read(source)?;

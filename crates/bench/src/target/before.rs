@@ -56,15 +56,21 @@ pub(crate) struct BeforeTarget {
 
 impl Target for BeforeTarget {
     fn open(&self) -> Result<Box<dyn Session>, Failure> {
-        Ok(Box::new(BeforeSession {
-            inner: self.inner.open()?,
-            locks: Arc::new(KernelLocks::new()),
-            misses: self.misses,
-        }))
+        Ok(self.locked(self.inner.open()?))
+    }
+
+    fn open_unbounded(&self) -> Result<Box<dyn Session>, Failure> {
+        Ok(self.locked(self.inner.open_unbounded()?))
     }
 
     fn is_in_kernel(&self) -> bool {
         self.inner.is_in_kernel()
+    }
+}
+
+impl BeforeTarget {
+    fn locked(&self, inner: Box<dyn Session>) -> Box<dyn Session> {
+        Box::new(BeforeSession { inner, locks: Arc::new(KernelLocks::new()), misses: self.misses })
     }
 }
 
@@ -77,10 +83,6 @@ struct BeforeSession {
 impl Session for BeforeSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         Ok(Box::new(Before::new(self.inner.actor()?, &self.locks, self.misses)))
-    }
-
-    fn unbounded_actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        Ok(Box::new(Before::new(self.inner.unbounded_actor()?, &self.locks, self.misses)))
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {

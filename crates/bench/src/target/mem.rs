@@ -38,6 +38,6 @@ impl MemSession {
 
 impl Session for MemSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        Ok(Box::new(TreeActor::new(&self.0, Credentials::user(UID, UID, &[]), None)))
+        Ok(Box::new(TreeActor::new(&self.0, Credentials::user(UID, UID, &[]), false)))
     }
 }

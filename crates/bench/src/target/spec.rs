@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Target, backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, mount::MountTarget,
-    traced::TracedTarget,
+    Target, backed::BackedTarget, before::BeforeTarget, dir::DirTarget, host::HostTarget, mem::MemTarget,
+    mount::MountTarget, traced::TracedTarget,
 };
 #[cfg(feature = "peers")]
 use super::{maps, peers};
@@ -24,6 +24,10 @@ pub(crate) const TARGETS: &str = "Targets:
   backed:before  backed with the old locks, among them the inode hash lock;
                for statwalk
   mount        pandofs mounted: system calls, through FUSE, on a tree in memory
+  host=PATH    pandofs in process over the directory PATH, with at most 4096
+               cached inodes; PATH as for dir=
+  host:before=PATH
+               the same with the old locks; for statwalk
   dir=PATH     system calls in PATH: an empty directory of your own, or a new
                one (removed at the end)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
@@ -48,6 +52,8 @@ enum Kind {
     BackedBefore,
     Mount,
     Dir(PathBuf),
+    Host(PathBuf),
+    HostBefore(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
     #[cfg(feature = "peers")]
@@ -81,10 +87,12 @@ impl FromStr for TargetSpec {
             "peer:vfs" | "peer:rsfs" | "map:papaya" | "map:scc" => {
                 return Err("this program was built without the cargo feature `peers`".into());
             }
-            _ => match name.strip_prefix("dir=") {
-                Some("") => return Err("dir= needs a path".into()),
-                Some(path) => Kind::Dir(path.into()),
-                None => return Err(format!("no such target\n\n{TARGETS}")),
+            _ => match name.split_once('=') {
+                Some(("dir" | "host" | "host:before", "")) => return Err(format!("{name} needs a path")),
+                Some(("dir", path)) => Kind::Dir(path.into()),
+                Some(("host", path)) => Kind::Host(path.into()),
+                Some(("host:before", path)) => Kind::HostBefore(path.into()),
+                _ => return Err(format!("no such target\n\n{TARGETS}")),
             },
         };
         Ok(Self { kind, name: name.into() })
@@ -111,6 +119,8 @@ impl TargetSpec {
             Kind::BackedBefore => Box::new(BeforeTarget { inner: Box::new(BackedTarget), misses: true }),
             Kind::Mount => Box::new(MountTarget),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
+            Kind::Host(path) => Box::new(HostTarget::new(path)),
+            Kind::HostBefore(path) => Box::new(BeforeTarget { inner: Box::new(HostTarget::new(path)), misses: true }),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),
             #[cfg(feature = "peers")]

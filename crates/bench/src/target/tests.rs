@@ -1,5 +1,5 @@
 use super::{
-    backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, mount::MountTarget,
+    backed::BackedTarget, before::BeforeTarget, dir::DirTarget, host::HostTarget, mem::MemTarget, mount::MountTarget,
     traced::TracedTarget, *,
 };
 
@@ -155,6 +155,15 @@ fn mounted_target_behaves() {
     assert!(!root.exists());
     let lacks = behaves(&MountTarget);
     assert!(lacks.is_empty() || lacks == ["drop_caches"], "{lacks:?}");
+}
+
+#[test]
+fn host_target_behaves() {
+    let temp = scratch();
+    let lacks = behaves(&HostTarget::new(temp.path()));
+    // Not all file systems have extended attributes.
+    assert!(lacks.iter().all(|lack| matches!(*lack, "set_xattr" | "list")), "{lacks:?}");
+    assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
 }
 
 #[test]

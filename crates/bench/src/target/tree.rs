@@ -12,9 +12,7 @@ use pando_vfs::{
     records::{Mask, Unpacked},
 };
 
-use super::{
-    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Work, cache_limit::CacheLimit, consume, unsupported_because,
-};
+use super::{Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Work, consume, unsupported_because};
 use crate::base::path::TreePath;
 
 /// One thread's access to a tree of the library.
@@ -24,8 +22,8 @@ pub(super) struct TreeActor<'a> {
     context: Context,
     /// A context with the working directory, once one was set.
     cwd: Option<Context>,
-    /// Limits the cache of a backed tree.
-    limit: Option<CacheLimit<'a>>,
+    /// The tree is kept elsewhere, and this is a cache of it.
+    has_cache: bool,
     /// For records. Empty until it is used.
     buffer: Vec<u8>,
 }
@@ -34,8 +32,9 @@ pub(super) struct TreeActor<'a> {
 const RECORDS: usize = 64 << 10;
 
 impl<'a> TreeActor<'a> {
-    pub(super) fn new(vfs: &'a Vfs, who: Credentials, limit: Option<CacheLimit<'a>>) -> Self {
-        Self { vfs, context: Context::new(vfs, who), cwd: None, limit, buffer: Vec::new() }
+    /// `has_cache`: the tree is kept elsewhere.
+    pub(super) fn new(vfs: &'a Vfs, who: Credentials, has_cache: bool) -> Self {
+        Self { vfs, context: Context::new(vfs, who), cwd: None, has_cache, buffer: Vec::new() }
     }
 
     fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
@@ -45,26 +44,16 @@ impl<'a> TreeActor<'a> {
         };
         Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
     }
-
-    /// Called after an operation that may have added an inode to the cache.
-    fn enforce_cache_limit(&mut self) -> io::Result<()> {
-        match &mut self.limit {
-            Some(limit) => limit.enforce(self.vfs),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Actor for TreeActor<'_> {
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
-        self.vfs.mkdir(&self.context, At::Cwd, path.relative(), 0o700)?;
-        self.enforce_cache_limit()
+        Ok(self.vfs.mkdir(&self.context, At::Cwd, path.relative(), 0o700).map(drop)?)
     }
 
     fn create(&mut self, path: &TreePath) -> io::Result<()> {
         let flags = OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::EXCL;
-        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?);
-        self.enforce_cache_limit()
+        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600).map(drop)?)
     }
 
     fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
@@ -72,8 +61,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        consume(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
-        self.enforce_cache_limit()
+        Ok(consume(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?)
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
@@ -86,8 +74,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
-        drop(self.vfs.open(&self.context, At::Cwd, path.relative(), OpenFlags::RDONLY, 0)?);
-        self.enforce_cache_limit()
+        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), OpenFlags::RDONLY, 0).map(drop)?)
     }
 
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
@@ -96,8 +83,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
-        work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })?;
-        self.enforce_cache_limit()
+        work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
@@ -161,7 +147,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
-        if self.limit.is_none() {
+        if !self.has_cache {
             return unsupported_because(NO_CACHE);
         }
         while self.vfs.evict(usize::MAX)? > 0 {}

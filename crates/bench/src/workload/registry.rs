@@ -169,7 +169,7 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
     "mkdir-rmdir", "this project", &[], |_| Box::new(Crunl { directory: true }),
         "mkdir + rmdir of one name per thread, all in one directory";
     "statwalk", INODES, WALK, walk,
-        "stat of each file of a tree per thread; every look-up misses the inode cache; caches are emptied before each round (backed, \
+        "stat of each file of a tree per thread; every look-up misses the inode cache; caches are emptied before each round (backed, host=, \
          or dir= as root; memory file systems never miss)";
     "lsl", BULK, LIST, listing,
         "list a directory, with separate calls for each entry; one operation is one entry";

@@ -5,7 +5,7 @@ use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 use clap::{Args, Parser, ValueEnum};
 use pando_console::size;
 use pando_fuse::Changes;
-use pando_vfs::DirectoryLocks;
+use pando_vfs::{DirectoryLocks, VfsOptions};
 
 use super::{
     injector::InjectorArgs,
@@ -108,6 +108,14 @@ pub struct MountArgs {
     #[arg(long, requires = "source")]
     pub no_read_ahead: bool,
 
+    /// How many inodes of SOURCE stay cached
+    ///
+    /// About 0.6 KB each, and at most 1 KiB on average or 256 MiB in all, extended attributes
+    /// included. If the cache is full, the server asks the kernel to forget inodes that no program
+    /// uses (Linux 6.18). While memory is short, fewer are kept.
+    #[arg(long, requires = "source", value_name = "N", default_value_t = VfsOptions::new().cached_inodes)]
+    pub cached_inodes: usize,
+
     /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
     /// the memory]
     ///
@@ -153,8 +161,10 @@ pub struct MountArgs {
     #[arg(long)]
     pub nonempty: bool,
 
-    /// Threads that answer requests [default: one per core, which is also the maximum through
-    /// io_uring]
+    /// Threads that answer requests [default: one per core; with --source, up to 64 more]
+    ///
+    /// One per core is also the maximum through io_uring. With --source there are more than one per
+    /// core only while requests wait for it.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 

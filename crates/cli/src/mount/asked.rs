@@ -6,12 +6,16 @@ use pando_console::{
     failure::{Failure, Result},
     mountinfo::Mount,
 };
+use pando_fuse::Threads;
 use rustix::process::{getgid, getuid};
 
 use super::{
     args::MountArgs,
     options::{MountOption, OF_MOUNT, PROPERTIES, Property},
 };
+
+/// So many requests may wait for a source at a time. Others are served meanwhile.
+const SOURCE_THREADS: usize = 64;
 
 /// The request as a whole. Of two opposite words the later one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +62,14 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
         ..pando_fuse::MountOptions::default()
     };
     let mut asked = Asked { mount, set: Vec::new(), remount: false, without_effect: Vec::new() };
-    asked.mount.threads = args.threads.unwrap_or(asked.mount.threads);
+    match args.threads {
+        Some(number) => asked.mount.threads = Threads::exactly(number),
+        // Calls of the source may wait.
+        None if args.source.is_some() => {
+            asked.mount.threads.most = asked.mount.threads.least.saturating_add(SOURCE_THREADS);
+        }
+        None => {}
+    }
     let mut shown = Vec::new();
     let all = || args.options.iter().flatten();
     // mount(8) omits words that are its defaults, so a default that is missing in its complete list
@@ -125,7 +136,7 @@ mod tests {
         let asked = fold(&args("suid,dev,nosuid,ro,nonempty,noexec,threads=7,noatime,relatime")).unwrap();
         assert!(!asked.mount.suid && asked.mount.dev && asked.mount.read_only && !asked.mount.exec);
         assert!(!asked.mount.allow_other && !asked.mount.no_atime && !asked.remount);
-        assert_eq!(asked.mount.threads.get(), 7);
+        assert_eq!(asked.mount.threads.most.get(), 7);
         assert_eq!(
             fold(&args("defaults,noauto,x-systemd.automount")).unwrap().mount,
             pando_fuse::MountOptions::default()

@@ -25,6 +25,9 @@ use super::{
     source::{RECHECK, SourceTree},
 };
 
+/// Room in the cache for an inode of the source with a few extended attributes.
+const INODE_BYTES: usize = 1 << 10;
+
 /// Mounts a tree and serves it until it is unmounted.
 ///
 /// # Errors
@@ -39,13 +42,17 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
     let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
-    let options = VfsOptions::new().directory_locks(args.pdirops.unwrap_or_default()).read_ahead(!args.no_read_ahead);
+    let options = VfsOptions::new()
+        .directory_locks(args.pdirops.unwrap_or_default())
+        .read_ahead(!args.no_read_ahead)
+        .cached_inodes(args.cached_inodes)
+        .cached_bytes(VfsOptions::new().cached_bytes.max(args.cached_inodes.saturating_mul(INODE_BYTES)));
     let (vfs, source) = match &args.source {
         Some(dir) => {
             let source = SourceTree::open(dir, recheck(args), options)?;
             (source.vfs.clone(), Some(source))
         }
-        None => (in_memory(args, asked.mount.threads.get(), options)?, None),
+        None => (in_memory(args, asked.mount.threads.least.get(), options)?, None),
     };
     let changes = match &source {
         Some(source) if source.is_watched => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
@@ -81,7 +88,10 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     });
     // The device number may soon belong to another mount, which listens under that number.
     drop(listener);
-    drop(source);
+    if let Some(source) = source {
+        let (descriptors, inodes) = source.usage();
+        info!(descriptors, inodes, "cached of the source at the end");
+    }
     leaver.clean(served.is_err());
     served?;
     if let Some(injector) = injector {

@@ -1,14 +1,6 @@
 //! A directory of the host as the tree of a mount.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError, Sender},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use pando_console::{
     failure::{Failure, Result},
@@ -20,28 +12,21 @@ use rustix::{
     fs::Mode,
     process::{Resource, Rlimit},
 };
-use tracing::debug;
+
+use super::memory::MemoryWatch;
 
 /// How often the source is asked again for what is cached, if it does not report changes.
 pub const RECHECK: Duration = Duration::from_secs(1);
 /// How long the kernel may answer from its caches, if it is not told of changes.
 pub const UNTOLD: Duration = Duration::from_secs(1);
 
-/// The most inodes that are cached for a while. With about 0.6 KB for each, this is 60 MB. Inodes
-/// that the kernel or a program uses are not evicted.
-const CACHED_MAX: usize = 100_000;
-
-/// How often the number of cached inodes is looked at. A million look-ups in a second, more than
-/// any host makes, would add 100,000 meanwhile.
-const PERIOD: Duration = Duration::from_millis(100);
-
-/// The tree of a mount, and the thread that bounds its cache.
+/// The tree of a mount.
 pub struct SourceTree {
     pub vfs: Vfs,
     /// The kernel reports changes by others.
     pub is_watched: bool,
-    stop: Option<Sender<()>>,
-    evictor: Option<JoinHandle<()>>,
+    driver: Arc<HostFs>,
+    _memory: MemoryWatch,
 }
 
 impl SourceTree {
@@ -61,31 +46,15 @@ impl SourceTree {
         let driver = Arc::new(driver);
         let vfs = Vfs::with_options(driver.clone(), options)
             .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))?;
-        let (stop, stopped) = mpsc::channel();
-        let evictor = thread::Builder::new().name("pando-evict".into()).spawn({
-            let vfs = vfs.clone();
-            move || {
-                while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                    let (_, cached) = driver.usage();
-                    if cached > CACHED_MAX {
-                        // A little more, so that the next look-ups find room.
-                        let evicted = vfs.evict(cached - CACHED_MAX + CACHED_MAX / 8);
-                        debug!(cached, ?evicted, "evicted");
-                    }
-                }
-            }
-        });
-        let evictor = evictor.map_err(|error| Failure::system("cannot start a thread", &error))?;
-        Ok(Self { vfs, is_watched, stop: Some(stop), evictor: Some(evictor) })
+        let memory = MemoryWatch::start(vfs.clone(), {
+            let driver = driver.clone();
+            move || driver.usage().1
+        })?;
+        Ok(Self { vfs, is_watched, driver, _memory: memory })
     }
-}
 
-impl Drop for SourceTree {
-    fn drop(&mut self) {
-        self.stop.take();
-        if let Some(evictor) = self.evictor.take() {
-            // It cannot panic but with the tree itself, which is being dropped.
-            let _ = evictor.join();
-        }
+    /// How many descriptors are open for inodes, and how many inodes are cached.
+    pub fn usage(&self) -> (usize, usize) {
+        self.driver.usage()
     }
 }

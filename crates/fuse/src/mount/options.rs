@@ -38,11 +38,37 @@ pub struct MountOptions {
     pub labels: Vec<String>,
     /// List directories with attributes (READDIRPLUS). A naive server lists names only.
     pub readdirplus: bool,
-    /// The number of threads that read requests. A single one cannot wait for space that will be
-    /// freed soon. Through io_uring there is at most one for each CPU.
-    pub threads: NonZeroUsize,
+    /// The threads that read requests.
+    pub threads: Threads,
     /// Delays requests, fails them, or counts them.
     pub injector: Option<Arc<Injector>>,
+}
+
+/// The number of threads that read requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// So many there are at least. A single one cannot wait for space that will be freed soon.
+    /// Through io_uring there is at most one for each CPU.
+    pub least: NonZeroUsize,
+    /// While requests wait, for a source on a slow disk for instance, others are served by more
+    /// threads, up to this number. More than `least` need the device: a thread that serves a ring
+    /// serves all requests of its CPU.
+    pub most: NonZeroUsize,
+}
+
+impl Threads {
+    /// Always this number.
+    #[must_use]
+    pub const fn exactly(number: NonZeroUsize) -> Self {
+        Self { least: number, most: number }
+    }
+}
+
+impl Default for Threads {
+    /// One for each CPU.
+    fn default() -> Self {
+        Self::exactly(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+    }
 }
 
 impl Default for MountOptions {
@@ -63,7 +89,7 @@ impl Default for MountOptions {
             max_read: None,
             labels: Vec::new(),
             readdirplus: true,
-            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            threads: Threads::default(),
             injector: None,
         }
     }

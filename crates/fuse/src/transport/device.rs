@@ -1,12 +1,15 @@
-//! Reading and writing the device, by several threads. Each has a channel of its own.
+//! Reading and writing the device, by several threads. Each has a channel of its own. There are
+//! more of them while requests wait for a source.
 
 use std::{
     io,
-    num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::Arc,
-    thread,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
 };
 
 use tracing::warn;
@@ -15,7 +18,7 @@ use super::{Connection, Transport, joined};
 use crate::{
     channel::{HEADER_BYTES, HeldReply, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, clone_channel, receive, send},
     dispatch::{Dispatch, Reply},
-    mount::MountOptions,
+    mount::{MountOptions, Threads},
     server::{Server, ServerOptions},
     session::Session,
     wire::Request,
@@ -35,7 +38,7 @@ impl Transport for DeviceTransport {
 /// A tree that is served by reading the device.
 pub(super) struct DeviceConnection {
     pub(super) session: Session,
-    pub(super) threads: NonZeroUsize,
+    pub(super) threads: Threads,
 }
 
 impl Connection for DeviceConnection {
@@ -45,38 +48,133 @@ impl Connection for DeviceConnection {
 
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { session, threads } = *self;
-        let (device, dispatch) = (&session.device, &*session.dispatch);
-        let served = thread::scope(|scope| {
-            let mut others = Vec::new();
-            for number in 1..threads.get() {
-                // On a channel of its own, a thread does not contend for the locks of the others.
-                // It works without one as well.
-                let channel = clone_channel(device.as_fd()).map_or_else(|_| Arc::clone(device), Arc::new);
-                let reader = thread::Builder::new().name(format!("pando-fuse-{number}"));
-                match reader.spawn_scoped(scope, move || serve_channel(dispatch, &channel)) {
-                    Ok(thread) => others.push(thread),
-                    Err(error) => {
-                        warn!(%error, "the mount is served by {number} threads; no more can be started");
-                        break;
-                    }
-                }
-            }
-            let mut served = serve_channel(dispatch, device);
-            for thread in others {
-                served = served.and(joined(thread.join()));
-            }
-            served
-        });
+        let pool = Arc::new(Pool::new(Arc::clone(&session.dispatch), Arc::clone(&session.device), threads));
+        (1..threads.least.get()).for_each(|_| pool.grow());
+        let mut served = pool.serve(&session.device, true);
+        loop {
+            // Not while the list is locked.
+            let Some(thread) = pool.threads().running.pop() else { break };
+            served = served.and(joined(thread.join()));
+        }
+        served = served.and(std::mem::replace(&mut pool.threads().ended, Ok(())));
+        drop(pool);
         session.disconnect();
         served
     }
 }
 
-/// Reads requests from a channel and answers them, until the tree is unmounted.
-fn serve_channel(dispatch: &dyn Dispatch, device: &Arc<OwnedFd>) -> io::Result<()> {
-    let mut reader = Reader::new(device);
-    while reader.serve_one(dispatch)? != Served::End {}
-    Ok(())
+/// Threads that wait for requests beyond so many end.
+const WAITING_MOST: usize = 16;
+
+/// The threads that serve the device. Where requests may wait for a source, there are more of them
+/// while they wait: the thread that takes a request starts another thread if none is left to take
+/// the next one.
+struct Pool {
+    dispatch: Arc<dyn Dispatch>,
+    device: Arc<OwnedFd>,
+    /// How many stay. Immutable.
+    least: usize,
+    /// How many there may be. Atomic: a single independent value.
+    most: AtomicUsize,
+    /// How many there are. Atomic: a single independent value.
+    alive: AtomicUsize,
+    /// How many wait for a request. Atomic: a hint.
+    waiting: AtomicUsize,
+    /// All but the first. Guarded by its own mutex, a leaf.
+    threads: Mutex<Started>,
+}
+
+struct Started {
+    running: Vec<JoinHandle<io::Result<()>>>,
+    /// The first error of those that have ended.
+    ended: io::Result<()>,
+}
+
+/// A thread of a pool, until this is dropped.
+struct Alive<'a>(&'a AtomicUsize);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// The caller is its first thread.
+    fn new(dispatch: Arc<dyn Dispatch>, device: Arc<OwnedFd>, limits: Threads) -> Self {
+        Self {
+            dispatch,
+            device,
+            least: limits.least.get(),
+            most: AtomicUsize::new(limits.most.get()),
+            alive: AtomicUsize::new(1),
+            waiting: AtomicUsize::new(0),
+            threads: Mutex::new(Started { running: Vec::new(), ended: Ok(()) }),
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Started> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread, unless there are enough.
+    fn grow(self: &Arc<Self>) {
+        let most = self.most.load(Ordering::Relaxed);
+        let more = |alive: usize| (alive < most).then_some(alive + 1);
+        let Ok(number) = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
+        let pool = Arc::clone(self);
+        let serve = move || {
+            // On a channel of its own, a thread does not contend for the locks of the others. It
+            // works without one as well.
+            let channel = clone_channel(pool.device.as_fd()).map_or_else(|_| Arc::clone(&pool.device), Arc::new);
+            pool.serve(&channel, number < pool.least)
+        };
+        match thread::Builder::new().name(format!("pando-fuse-{number}")).spawn(serve) {
+            Ok(thread) => self.add_thread(thread),
+            Err(error) => {
+                self.alive.fetch_sub(1, Ordering::Relaxed);
+                self.most.store(number, Ordering::Relaxed);
+                warn!(%error, "the mount is served by {number} threads; no more can be started");
+            }
+        }
+    }
+
+    /// Adds a thread in the place of those that have ended.
+    fn add_thread(&self, thread: JoinHandle<io::Result<()>>) {
+        let mut threads = self.threads();
+        let Started { running, ended } = &mut *threads;
+        for thread in running.extract_if(.., |thread| thread.is_finished()) {
+            let result = joined(thread.join());
+            if ended.is_ok() {
+                *ended = result;
+            }
+        }
+        running.push(thread);
+    }
+
+    /// Reads requests from a channel and answers them, until the tree is unmounted. A thread that
+    /// does not stay ends earlier if enough others wait for requests.
+    fn serve(self: &Arc<Self>, channel: &Arc<OwnedFd>, stays: bool) -> io::Result<()> {
+        let _alive = Alive(&self.alive);
+        let mut reader = Reader::new(channel);
+        loop {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let received = reader.receive();
+            let was_last = self.waiting.fetch_sub(1, Ordering::Relaxed) == 1;
+            let len = match received? {
+                Received::Request(len) => len,
+                Received::Nothing => continue,
+                Received::End => return Ok(()),
+            };
+            if was_last {
+                self.grow();
+            }
+            reader.answer(len, &*self.dispatch)?;
+            if !stays && self.waiting.load(Ordering::Relaxed) >= WAITING_MOST {
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// Reads one channel of the device.
@@ -112,12 +210,27 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The device failed in a way that an unmount does not explain.
     pub(super) fn serve_one(&mut self, dispatch: &dyn Dispatch) -> io::Result<Served> {
+        match self.receive()? {
+            Received::Request(len) => self.answer(len, dispatch),
+            Received::Nothing => Ok(Served::Nothing),
+            Received::End => Ok(Served::End),
+        }
+    }
+
+    /// Reads one request.
+    ///
+    /// # Errors
+    /// As [`Reader::serve_one`].
+    fn receive(&mut self) -> io::Result<Received> {
+        receive(self.device.as_fd(), &mut self.request)
+    }
+
+    /// Answers the request of this many bytes that was read last.
+    ///
+    /// # Errors
+    /// It is malformed.
+    fn answer(&mut self, len: usize, dispatch: &dyn Dispatch) -> io::Result<Served> {
         let Self { device, request, reply } = self;
-        let len = match receive(device.as_fd(), request)? {
-            Received::Request(len) => len,
-            Received::Nothing => return Ok(Served::Nothing),
-            Received::End => return Ok(Served::End),
-        };
         // The kernel always sends whole requests. If one is not, this is not the kernel.
         let malformed = |_| io::Error::new(io::ErrorKind::InvalidData, "a request is not as long as it says");
         let request = Request::whole(&request[..len]).map_err(malformed)?;

@@ -38,7 +38,7 @@ use super::{
     device::{DeviceConnection, DeviceTransport},
 };
 use crate::{
-    mount::MountOptions,
+    mount::{MountOptions, Threads},
     server::{Server, ServerOptions},
     session::Session,
 };
@@ -95,13 +95,16 @@ impl RingTransport {
         if options.injector.as_ref().is_some_and(|injector| injector.delays()) {
             return Err("delayed replies go through the device".into());
         }
+        if !self.required && options.threads.most > options.threads.least {
+            return Err("requests that may wait go through the device".into());
+        }
         match fs::read_to_string(SWITCH) {
             Ok(switch) if switch.trim() == "Y" => {}
             Ok(_) => return Err(format!("it is switched off (as root: echo Y > {SWITCH})")),
             Err(_) => return Err(format!("{NOT_OFFERED} (Linux 6.14 does, built with CONFIG_FUSE_IO_URING)")),
         }
         let unknown = "the number of CPUs cannot be determined";
-        let shares = queues::shares(options.threads.get()).ok_or(unknown)?;
+        let shares = queues::shares(options.threads.least.get()).ok_or(unknown)?;
         if !self.required && (shares.len() == 1 || shares.iter().any(|share| share.cpu.is_none())) {
             return Err("it is an improvement only if each of several CPUs has a thread".into());
         }
@@ -113,8 +116,8 @@ impl RingTransport {
 struct RingConnection {
     session: Session,
     workers: Workers,
-    /// The number of threads if requests must go through the device after all.
-    threads: NonZeroUsize,
+    /// The threads if requests must go through the device after all.
+    threads: Threads,
     required: bool,
 }
 
@@ -137,7 +140,7 @@ impl Connection for RingConnection {
             }
             warn!(%reason, "{NO_IO_URING}: served by the device");
             fcntl_setfl(&session.device, flags)?;
-            session.dispatch.share_waits(threads);
+            session.dispatch.share_waits(threads.least);
             session.by_ring = false;
             return Box::new(DeviceConnection { session, threads }).serve();
         }

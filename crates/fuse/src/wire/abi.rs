@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version, the same since 2006.
 pub(crate) const VERSION: u32 = 7;
-/// The newest minor version of which a feature is used here: `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16).
-pub(crate) const MINOR_VERSION: u32 = 44;
+/// The newest minor version of which a feature is used here: `FUSE_NOTIFY_PRUNE` (Linux 6.18).
+pub(crate) const MINOR_VERSION: u32 = 45;
 /// The oldest minor version that is served (Linux 3.15). From it on all structures have their
 /// present size, except for [`InitIn`].
 pub(crate) const OLDEST_MINOR_VERSION: u32 = 23;
@@ -130,6 +130,8 @@ pub(crate) enum Notification {
     InvalEntry = 3,
     /// All names are to be looked up again.
     IncEpoch = 8,
+    /// Inodes that no program uses are to be forgotten.
+    Prune = 9,
 }
 
 /// `FUSE_WRITE_CACHE`: the kernel writes back pages, on behalf of no particular process.
@@ -476,6 +478,13 @@ structures! {
         len: i64,
     }
 
+    /// `fuse_notify_prune_out`; the node numbers follow.
+    struct NotifyPruneOut {
+        count: u32,
+        padding: u32,
+        spare: u64,
+    }
+
     /// `fuse_notify_inval_entry_out`; the name and a NUL follow.
     struct NotifyEntryOut {
         parent: u64,
@@ -519,6 +528,7 @@ const _: () = {
     assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16);
     assert!(size_of::<XgetdentsHead>() == XGETDENTS_HEAD_BYTES);
     assert!(size_of::<NotifyInodeOut>() == 24 && size_of::<NotifyEntryOut>() == 16);
+    assert!(size_of::<NotifyPruneOut>() == 16);
     assert!(size_of::<ForgetOne>() == 16 && size_of::<Rename2In>() == 16 && size_of::<Dirent>() == 24);
 };
 

@@ -170,8 +170,7 @@ fn foreign_removal_during_refresh_is_no_error() {
     }
 }
 
-/// An eviction that fails halfway has not yet told the store which inodes it has evicted. Inodes
-/// that are used again by then must not be reported to it.
+/// An eviction fails halfway. Inodes that are used again afterwards must not be forgotten.
 #[test]
 fn reloaded_inode_is_not_forgotten() {
     let (vfs, root, store) = mounted(MapOptions::default());

@@ -4,6 +4,7 @@ mod attributes;
 mod bulk;
 mod cache;
 mod faults;
+mod limits;
 mod misses;
 mod naive;
 mod others;

@@ -50,6 +50,14 @@ impl Counter {
         grow(&self.down, n)
     }
 
+    /// What was added to this part: for work that is done once in so many additions.
+    #[inline]
+    #[must_use]
+    pub fn added(&self) -> u64 {
+        // Relaxed: a hint.
+        self.up.load(Ordering::Relaxed)
+    }
+
     /// How often this part has changed, up or down: for work that is done once in so many changes.
     #[inline]
     #[must_use]

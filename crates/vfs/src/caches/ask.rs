@@ -49,6 +49,8 @@ impl Ask {
             // Other threads with the same request wait for this answer and share it (P7).
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
+                // Before and not after: the walk must find what is loaded.
+                dir.inode().shard.sb.make_room();
                 sb.requests.run(&request, || {
                     // Names of this directory are what its read-ahead is for.
                     let is_read_ahead = dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead);

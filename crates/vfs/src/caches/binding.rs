@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{Ordering, fence},
 };
 
-use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared, lock};
+use pando_sync::{BlockBox, Counted, Detached, Guard, Node, OpCell, Shared};
 
 use crate::{
     Backing, Error, Feed, FileKind, NodeAttr, Result,
@@ -25,7 +25,7 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
         // The number is in use again, so a pending forget of the previous inode must not reach the
         // backing. If another thread is sending it just now, that thread holds the inode's lock. No
         // last name can be removed without that lock, so the backing frees nothing.
-        lock(&sb.pending_forgets).remove(&dentry.inode().ino);
+        sb.forgets.remove(dentry.inode().ino);
     }
     adopted
 }

@@ -19,12 +19,19 @@
 //!    a load that fails removes or freezes an entry without that lock. There, the thread that marks
 //!    the entry as leaving removes it, and a dentry that was frozen wrongly is unfrozen
 //!    ([`crate::caches::icache`]).
-//! 6. *The inode's number was handed out.* The table of handed-out numbers holds a reference, too
+//! 6. *Many threads evict at the same time.* Each claims the inodes that it looks at
+//!    ([`InodeCache::idle_batch`](crate::objects::tables::InodeCache::idle_batch)), and tells the
+//!    backing itself.
+//! 7. *The inode's number was handed out.* The table of handed-out numbers holds a reference, too
 //!    ([`crate::caches::nodes`]).
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, PoisonError, RwLockReadGuard, atomic::Ordering},
+    thread,
+};
 
-use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, lock, pin};
+use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, pin};
 
 use crate::{
     DentryRef, Error, Result,
@@ -41,6 +48,33 @@ use crate::{
     },
 };
 
+/// How many inodes more than necessary are evicted at a time, so that the next look-ups find room.
+const SPARE: usize = 64;
+/// The most inodes that a thread looks at before it goes on with its own work.
+const LOOKED_MOST: usize = 1024;
+/// After this many errors of the backing it goes on, too. A caller that asks for an eviction gets
+/// the first error at once.
+const FAILED_MOST: usize = 4;
+/// A search is worth its time if it frees, or will free, one in so many inodes that it looks at.
+const WORTH: usize = 16;
+/// After one that was not, threads skip a search for each so many inodes that it has looked at. To
+/// look at one takes much less time than to load one.
+const SKIPPED: usize = 4;
+
+/// A search for idle inodes.
+#[derive(Default)]
+struct Search {
+    evicted: usize,
+    looked: usize,
+    /// Left to their second chance.
+    spared: usize,
+    failed: usize,
+    /// The first error of the backing.
+    error: Option<Error>,
+    /// The numbers of idle inodes that only a server's clients keep in the cache.
+    counted: Vec<u64>,
+}
+
 /// The result of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evicted {
@@ -50,53 +84,134 @@ enum Evicted {
 
 impl SuperBlock {
     /// Evicts up to `count` inodes that are not in use, beginning where the last eviction stopped.
-    /// Returns how many were evicted. Analogous to `prune_icache_sb()`.
+    /// Returns how many were evicted, or the first error. Analogous to `prune_icache_sb()`.
     pub(crate) fn evict(self: &Arc<Self>, namespace: &Namespace, count: usize) -> Result<usize> {
         if self.driver.backing().is_none() || count == 0 {
             return Ok(0);
         }
-        let _evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
-        self.evict_links(namespace, count)?;
-        let (mut evicted, mut rounds) = (0, 0);
-        while evicted < count && rounds < 2 {
-            let (batch, wrapped) = self.inodes.idle_batch(&pin());
-            rounds += u32::from(wrapped);
-            for dentry in batch {
-                if evicted == count {
+        let evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
+        let search = self.search(namespace, count, usize::MAX, &evicting);
+        search.error.map_or(Ok(search.evicted), Err)
+    }
+
+    /// Evicts up to `count` inodes, and looks at about `look` of them. If the backing cannot store
+    /// the times of one, that one stays in the cache. `_evicting`: the tree is not shut down
+    /// meanwhile.
+    fn search(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        count: usize,
+        look: usize,
+        _evicting: &RwLockReadGuard<'_, ()>,
+    ) -> Search {
+        let is_bounded = look < usize::MAX;
+        let failed_most = if is_bounded { FAILED_MOST } else { 1 };
+        self.evict_links(namespace, count.min(look), is_bounded);
+        let (mut search, mut turns) = (Search::default(), 0);
+        // The first turn may have begun anywhere, and the second may have left inodes to their
+        // second chance.
+        while search.evicted < count && search.looked < look && search.failed < failed_most && turns < 3 {
+            let guard = pin();
+            let idle = self.inodes.idle_batch(|ino| self.nodes.is_counted(ino, &guard), &guard);
+            drop(guard);
+            turns += u32::from(idle.at_end);
+            search.looked += idle.looked;
+            search.spared += idle.spared;
+            search.counted.extend(idle.counted);
+            for dentry in idle.inodes {
+                if search.evicted == count || search.failed == failed_most {
                     break;
                 }
-                evicted += usize::from(self.evict_one(namespace, dentry)? == Evicted::Done);
+                match self.evict_one(namespace, dentry) {
+                    Ok(result) => search.evicted += usize::from(result == Evicted::Done),
+                    Err(error) => {
+                        search.failed += 1;
+                        search.error.get_or_insert(error);
+                    }
+                }
             }
         }
         self.send_forgets();
-        Ok(evicted)
+        search.counted.truncate(count.saturating_sub(search.evicted));
+        self.prune(&search.counted);
+        search
     }
 
-    /// Evicts aliases that are not in use. Looks at about `count` of them, and at each one once at
-    /// most.
-    fn evict_links(&self, namespace: &Namespace, count: usize) -> Result<()> {
+    /// A server's clients have forgotten an inode. If the cache is full, the inode leaves it,
+    /// unless others use it. The caller holds no guard and no lock.
+    pub(crate) fn evict_forgotten(self: &Arc<Self>, dentry: Counted<Dentry>) {
+        let cache = &self.inodes;
+        // A backing that panics once more would end the process.
+        if !cache.is_full.load(Ordering::Relaxed) || thread::panicking() {
+            return;
+        }
+        cache.note_size();
+        if let Ok(_evicting) = self.evicting.try_read() {
+            // What cannot be stored at present stays in the cache.
+            let _ = self.evict_one(&self.namespace, dentry);
+        }
+    }
+
+    /// Asks a server's clients to forget numbers. When they do, threads evict the inodes.
+    fn prune(&self, counted: &[u64]) {
+        let pruner = || self.inodes.pruner.read().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if !counted.is_empty()
+            && let Some(pruner) = pruner()
+        {
+            pruner(counted);
+        }
+    }
+
+    /// If the cache is full, evicts some inodes. Threads that add inodes call this, so the more of
+    /// them there are, the more evict. The caller holds no guard and no lock. Analogous to direct
+    /// reclaim.
+    pub(crate) fn make_room(self: &Arc<Self>) {
+        let cache = &self.inodes;
+        if !cache.is_full.load(Ordering::Relaxed) || cache.skips_search() {
+            return;
+        }
+        let excess = cache.excess();
+        if excess == 0 {
+            cache.is_full.store(false, Ordering::Relaxed);
+            return;
+        }
+        let Ok(evicting) = self.evicting.try_read() else { return };
+        let search = || self.search(&self.namespace, excess + SPARE, LOOKED_MOST, &evicting);
+        // A panic of the backing does not concern the operation that needs room.
+        let search = panic::catch_unwind(AssertUnwindSafe(search)).unwrap_or_default();
+        if (search.evicted + search.spared) * WORTH < search.looked {
+            cache.skipped_searches.store(search.looked / SKIPPED, Ordering::Relaxed);
+        }
+    }
+
+    /// Evicts aliases that are not in use, and with `spares` not those that were used lately. Looks
+    /// at about `count` of them, and at each one once at most.
+    fn evict_links(&self, namespace: &Namespace, count: usize, spares: bool) {
         let mut looked = 0;
         loop {
             let (batch, ended) = self.links.batch();
             looked += batch.len();
             for link in batch {
-                self.evict_link(namespace, &link)?;
+                if !(spares && link.inode().take_chance()) {
+                    self.evict_link(namespace, &link);
+                }
             }
             if ended || looked >= count {
-                return Ok(());
+                return;
             }
         }
     }
 
-    fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>) -> Result<()> {
+    fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>) {
         let evict = |dirent: Shared<'_, Node<Dirent>>, guard: &Guard| {
             // The references of this function, of the table of aliases, and of the directory entry.
-            if Counted::freeze(link, 3) {
-                unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, guard);
+            if let Ok(directory) = dirent.to_ref().parent_dir().to_ref().directory()
+                && Counted::freeze(link, 3)
+            {
+                unbind(directory, dirent, guard);
             }
-            Ok(())
         };
-        self.with_bound_entry(link, |name| Some(namespace.names.lock(&[name])), evict).unwrap_or(Ok(()))
+        self.with_bound_entry(link, |name| Some(namespace.names.lock(&[name])), evict);
     }
 
     /// Calls `work` with the entry in which a dentry stands, under its name lock. None if the
@@ -155,23 +270,32 @@ impl SuperBlock {
             unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, &guard);
         }
         evict_frozen(self, inode, frozen, &guard);
+        drop(guard);
+        self.send_forget(inode.ino);
         Ok(Evicted::Done)
     }
 
-    /// Tells the backing to forget the pending numbers. The caller holds no guard and no lock.
+    /// Tells the backing to forget the numbers that no other thread is about to send. The caller
+    /// holds no guard and no lock.
     pub(crate) fn send_forgets(&self) {
-        let Some(backing) = self.ask_backing() else { return };
-        let pending = || lock(&self.pending_forgets);
-        loop {
-            let Some(ino) = pending().first().copied() else { return };
+        if !self.forgets.take_strays() {
+            return;
+        }
+        for ino in self.forgets.numbers() {
             let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
-            // Before the number is removed from the set: a thread that uses the number from then on
-            // finds that it is leaving, and asks again.
-            let _leaving = self.inodes.departures.leave(ino);
-            let still = pending().remove(&ino);
-            if still {
-                backing.forget(ino);
-            }
+            self.send_forget(ino);
+        }
+    }
+
+    /// Tells the backing to forget a number, unless it is in use again. The caller holds the
+    /// inode's lock and no guard.
+    fn send_forget(&self, ino: u64) {
+        let Some(backing) = self.ask_backing() else { return };
+        // Before the number is removed from the set: a thread that uses the number from then on
+        // finds that it is leaving, and asks again.
+        let _leaving = self.inodes.departures.leave(ino);
+        if self.forgets.remove(ino) {
+            backing.forget(ino);
         }
     }
 
@@ -186,13 +310,13 @@ impl SuperBlock {
     }
 }
 
-/// Removes a frozen inode from the cache.
+/// Removes a frozen inode from the cache. The caller sends the forget.
 pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, guard: &Guard) {
     let _leaving = sb.inodes.departures.leave(inode.ino);
     // The forget is queued here, before the number can be loaded again. The last put would be too
     // late: it may run after the number was loaded again.
     inode.set_adopted(false);
-    lock(&sb.pending_forgets).insert(inode.ino);
+    sb.forgets.add(inode.ino);
     sb.inodes.evict(frozen, guard);
 }
 

@@ -31,27 +31,60 @@ impl InodeCache {
     /// the cache already.
     pub(crate) fn adopt(&self, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
         let entry = ByNumber::make(dentry.clone(), AtomicBool::new(false));
-        self.table.insert(entry, guard).map_err(|rejected| drop(ByNumber::empty(&rejected))).is_ok()
+        let is_new = self.table.insert(entry, guard).map_err(|rejected| drop(ByNumber::empty(&rejected))).is_ok();
+        if is_new && self.table.is_time_to_count() {
+            self.note_size();
+        }
+        is_new
     }
 
-    /// A batch of inodes that look idle, beginning where the last batch ended, and whether the end
-    /// was reached.
-    pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
+    /// The next inodes that look idle. Other threads get other inodes, until the hand has passed
+    /// all. An inode that was found in the cache again since it was looked at last, or that is
+    /// new, is left alone this time (a *second chance*; analogous to `inode_lru_isolate()`).
+    /// `is_counted` says whether a number is counted for a server's clients.
+    pub(crate) fn idle_batch(&self, is_counted: impl Fn(u64) -> bool, guard: &Guard) -> Idle {
         const BATCH: usize = 64;
         // The cache's reference and that of the directory entry. A directory also has parent
         // references, which are released if none of its names is cached.
         const IDLE: usize = 2;
-        let is_idle = |dentry: Shared<'_, Dentry>| match dentry.to_ref().directory() {
+        // A number that is counted has a reference, too.
+        let is_idle = |dentry: Shared<'_, Dentry>, is_counted: bool| match dentry.to_ref().directory() {
             Ok(directory) => directory.dirents_after(0, guard).next().is_none(),
-            Err(_) => dentry.count() <= IDLE,
+            Err(_) => dentry.count() <= IDLE + usize::from(is_counted),
         };
-        let (entries, last) = self.table.batch(self.hand.load(Ordering::Relaxed), BATCH, guard);
-        self.hand.store(last.unwrap_or(0), Ordering::Relaxed);
-        let idle = entries.into_iter().filter_map(|entry| {
-            let dentry = entry.to_ref().dentry(guard)?;
-            if is_idle(dentry) { dentry.get() } else { None }
-        });
-        (idle.collect(), last.is_none())
+        let mut from = self.hand.load(Ordering::Relaxed);
+        let (entries, last) = loop {
+            let (entries, last) = self.table.batch(from, BATCH, guard);
+            match self.hand.compare_exchange(from, last.unwrap_or(0), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break (entries, last),
+                Err(now) => from = now,
+            }
+        };
+        let mut idle = Idle { looked: entries.len(), at_end: last.is_none(), ..Idle::default() };
+        for entry in entries {
+            let Some(dentry) = entry.to_ref().dentry(guard) else { continue };
+            let ino = entry.to_ref().ino();
+            let is_counted = is_counted(ino);
+            if !is_idle(dentry, is_counted) {
+                continue;
+            }
+            if dentry.to_ref().inode().take_chance() {
+                idle.spared += 1;
+            } else if is_counted {
+                idle.counted.push(ino);
+            } else {
+                idle.inodes.extend(dentry.get());
+            }
+        }
+        idle
+    }
+
+    /// Whether to skip a search for idle inodes, because the last one was not worth its time.
+    pub(crate) fn skips_search(&self) -> bool {
+        let skip = |left: usize| left.checked_sub(1);
+        // Loaded first: as a rule it is 0, and then nothing is written.
+        self.skipped_searches.load(Ordering::Relaxed) > 0
+            && self.skipped_searches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok()
     }
 
     /// The entry of an inode, if the cache has this inode under its number.
@@ -86,14 +119,20 @@ impl InodeCache {
 
     /// Removes a frozen inode.
     pub(crate) fn evict(&self, frozen: Frozen<'_>, guard: &Guard) {
-        drop(self.table.remove(frozen.0, guard));
+        if let Some(dentry) = self.table.remove(frozen.0, guard) {
+            dentry.inode().count_xattr_bytes(0, guard);
+        }
     }
 
     /// Removes an inode that has lost its last name, so no walk can reach it. The caller puts the
     /// reference, without a guard if it can.
     pub(crate) fn remove_unlinked(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
         let entry = self.entry_of(dentry, guard)?;
-        if entry.to_ref().note.swap(true, Ordering::AcqRel) { None } else { self.table.remove(entry, guard) }
+        if entry.to_ref().note.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        dentry.inode().count_xattr_bytes(0, guard);
+        self.table.remove(entry, guard)
     }
 
     /// All inodes in the cache. The caller holds no guard.
@@ -105,6 +144,20 @@ impl InodeCache {
     pub(crate) fn clear(&self) {
         self.table.clear(|_| {});
     }
+}
+
+/// Inodes that look idle.
+#[derive(Default)]
+pub(crate) struct Idle {
+    pub inodes: Vec<Counted<Dentry>>,
+    /// The numbers of those that only a server's clients keep in the cache.
+    pub counted: Vec<u64>,
+    /// How many inodes were looked at.
+    pub looked: usize,
+    /// How many idle ones were left to their second chance.
+    pub spared: usize,
+    /// The next batch begins with the first inode of the table.
+    pub at_end: bool,
 }
 
 /// A cache entry whose inode is frozen.

@@ -217,6 +217,8 @@ fn dentry_for(
     if has_left() {
         if let Some(frozen) = sb.inodes.freeze(&dentry, 1, guard) {
             evict_frozen(sb, dentry.inode(), frozen, guard);
+            // A guard is held here. The next load sends the forget.
+            sb.forgets.leave_to_others();
         }
         return Ok(None);
     }
@@ -275,6 +277,7 @@ pub(crate) fn bind_scanned<'b>(
     found: impl Iterator<Item = Found<'b>>,
     before: Version,
 ) -> Result<Vec<&'b [u8]>> {
+    dir.inode().shard.sb.make_room();
     let directory = dir.inode().directory()?;
     let names = dir.sb().names(dir.inode().ino);
     let missing: Vec<_> = {
@@ -296,7 +299,8 @@ pub(crate) fn bind_scanned<'b>(
 /// many names were asked for.
 pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize> {
     let inode = dir.inode();
-    let (sb, directory) = (dir.sb(), inode.directory()?);
+    let (sb, directory) = (&inode.shard.sb, inode.directory()?);
+    sb.make_room();
     let requests: Vec<Request> = names.iter().map(|&name| (inode.ino, name.into())).collect();
     let mut claims: Vec<_> =
         requests.iter().filter_map(|request| Some((&*request.1, sb.requests.claim(request)?))).collect();

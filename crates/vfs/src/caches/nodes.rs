@@ -66,6 +66,12 @@ impl Nodes {
         Some(found)
     }
 
+    /// Whether a number is counted.
+    pub(crate) fn is_counted(&self, ino: u64, guard: &Guard) -> bool {
+        let lookups = self.table.entry(ino, guard).map(|entry| entry.to_ref().note.load(Ordering::Relaxed));
+        !matches!(lookups, None | Some(IDLE | DEAD))
+    }
+
     /// The numbers that are counted. The caller holds no guard.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let is_counted = |lookups: u64| !matches!(lookups, IDLE | DEAD);

@@ -410,7 +410,7 @@ impl Drop for ListingAhead {
 /// A look-up in a directory has waited for the backing. If the directory was listed before, the
 /// next look-ups probably wait, too.
 pub(crate) fn look_up_waited(dir: &Counted<Dentry>) {
-    let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.read_ahead) else { return };
+    let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
     let Some((cookie, entries)) = lock(&backed.statahead).missed() else { return };
     match Job::start(dir.clone(), cookie, entries, Mask::STAT) {
         Ok(job) => job.threads.keep(Ended(job.clone())),

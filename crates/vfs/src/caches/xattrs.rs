@@ -33,6 +33,7 @@ pub(crate) fn load_many_xattrs<'i>(inodes: impl Iterator<Item = (usize, &'i Inod
     let mut failed = Vec::new();
     let mut left: Vec<(usize, &Inode)> = inodes.filter(|(_, inode)| inode.cached_xattrs(&pin()).is_none()).collect();
     while let Some(sb) = left.first().map(|(_, inode)| &inode.shard.sb) {
+        sb.make_room();
         let (here, others): (Vec<_>, Vec<_>) = left.iter().partition(|(_, inode)| Arc::ptr_eq(&inode.shard.sb, sb));
         failed.extend(match sb.ask_backing() {
             Some(backing) => load_xattrs_of(sb, backing, &here),
@@ -138,13 +139,38 @@ impl Inode {
     fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
         let xattrs = Xattrs::new(map);
         match self.xattrs.compare_exchange(None, Some(xattrs.clone())) {
-            Ok(_) => xattrs,
+            Ok(_) => {
+                self.xattrs_changed();
+                xattrs
+            }
             Err(_) => self.held_xattrs().expect("once there, they stay while the inode does"),
         }
     }
 
     fn held_xattrs(&self) -> Option<Counted<Xattrs>> {
         self.xattrs.load(&pin())?.get()
+    }
+
+    /// Changes the extended attributes of an inode in a backing, one change at a time. The caller
+    /// holds no guard.
+    pub(crate) fn change_stored_xattrs(
+        &self,
+        xattrs: &Xattrs,
+        change: impl FnOnce(&mut XattrMap) -> Result<()>,
+    ) -> Result<()> {
+        xattrs.change(change)?;
+        self.xattrs_changed();
+        Ok(())
+    }
+
+    /// Counts the bytes of the extended attributes for the limit of the inode cache.
+    fn xattrs_changed(&self) {
+        if self.is_backed() {
+            let guard = pin();
+            let map = self.cached_xattrs(&guard).flatten();
+            let bytes = map.map_or(0, |map| map.iter().map(|(name, value)| name.len() + value.len()).sum());
+            self.count_xattr_bytes(bytes, &guard);
+        }
     }
 
     /// Others may have changed the extended attributes: requests those that are cached again. The
@@ -160,7 +186,7 @@ impl Inode {
     /// change. So neither undoes the other.
     fn reload_xattrs(&self, backing: &dyn Backing) -> Result<()> {
         let Some(cached) = self.held_xattrs() else { return Ok(()) };
-        cached.change(|map| match stored(backing, self.ino) {
+        self.change_stored_xattrs(&cached, |map| match stored(backing, self.ino) {
             Ok(stored) => {
                 *map = stored;
                 Ok(())
@@ -188,7 +214,8 @@ impl Inode {
         if xattrs.get(&pin()).is_none_or(|map| map.get(CAPABILITIES).is_none()) {
             return Ok(());
         }
-        xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| self.store_xattr(backing, CAPABILITIES, None)) {
+        let store = |_| self.store_xattr(backing, CAPABILITIES, None);
+        self.change_stored_xattrs(&xattrs, |map| match map.remove(CAPABILITIES).map(store) {
             // Others have removed it already.
             None | Some(Err(Error::NoData)) => Ok(()),
             Some(told) => told,

@@ -102,9 +102,11 @@ pub trait Backing: Send + Sync {
     /// call runs, is dropped and requested again. So the store need not keep anything of the inode.
     /// It may find it by the same number again, or by another.
     ///
-    /// Mostly called with only the lock of the inode held. The thread that drops the
-    /// [`Driver`](crate::Driver) calls it, too, and may hold any lock of the namespace. So the call
-    /// must not wait, except for a short lock of the driver's own.
+    /// Mostly called with only the locks of the inode and of its name held. The thread that drops
+    /// the [`Driver`](crate::Driver) calls it, too, and may hold any lock of the namespace. So the
+    /// call must not wait, except for a short lock of the driver's own. That thread may be freeing
+    /// memory, and must not take a guard of the reclaimer (`pando_sync::pin`). A driver that needs
+    /// one asks [`Feed::is_connected`](crate::Feed::is_connected) first.
     fn forget(&self, ino: u64);
 
     /// Makes an inode durable: its attributes, and the names in a directory. The contents of a file

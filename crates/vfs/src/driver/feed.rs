@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, PoisonError, RwLock, Weak,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 /// Directories whose numbers are equal modulo this share a count. A report for one of them makes
@@ -36,6 +36,8 @@ struct Inner {
     /// The cache of the tree, as long as there is one. A report is made under this lock, so the
     /// thread that takes the tree apart waits for it.
     cache: RwLock<Option<Box<dyn ReportedTo>>>,
+    /// Whether there is a cache. Atomic, with release and acquire.
+    is_connected: AtomicBool,
     subscribers: RwLock<Vec<Weak<Subscriber>>>,
 }
 
@@ -80,6 +82,7 @@ impl Feed {
             names: classes(),
             inodes: AtomicU64::new(0),
             cache: RwLock::default(),
+            is_connected: AtomicBool::new(false),
             subscribers: RwLock::default(),
         }))
     }
@@ -159,13 +162,22 @@ impl Feed {
         self.0.inodes.load(Ordering::SeqCst)
     }
 
+    /// Whether the tree has been made and was not shut down. Afterwards it asks for nothing new,
+    /// and forgets what is left when it drops the driver.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.0.is_connected.load(Ordering::Acquire)
+    }
+
     /// From now on the cache is told of single names and inodes.
     pub(crate) fn connect(&self, cache: Box<dyn ReportedTo>) {
         *self.0.cache.write().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+        self.0.is_connected.store(true, Ordering::Release);
     }
 
     /// The cache is not used any more when this returns.
     pub(crate) fn disconnect(&self) {
+        self.0.is_connected.store(false, Ordering::Release);
         *self.0.cache.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -5,12 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
-    Backing, Charge, DentryRef, Driver, Feed, Result, Subscriber, Timestamp,
+    Backing, Charge, DentryRef, Driver, Feed, Result, Subscriber, Timestamp, VfsOptions,
     caches::reported::ReportedCache,
-    handles::{
-        options::VfsOptions,
-        teardown::{Defer, shut_down},
-    },
+    handles::teardown::{Defer, shut_down},
     objects::{
         dentry::Dentry,
         directory::Directory,
@@ -76,7 +73,7 @@ impl Vfs {
     /// As [`Vfs::new`].
     pub fn with_options(driver: impl Driver, options: VfsOptions) -> Result<Self> {
         let root = RootAttributes { uid: options.uid, gid: options.gid, mode: options.mode & 0o7777 };
-        let namespace = Arc::new(Namespace::new(options.directory_locks, options.read_ahead, options.hash_key));
+        let namespace = Arc::new(Namespace::new(&options));
         let root = new_tree(Box::new(driver), namespace.clone(), root)?;
         Ok(Self(Arc::new(Inner { namespace, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
     }

@@ -2,9 +2,7 @@
 //! and [`crate::caches::icache`] (the inode cache of a backing). A look-up takes no lock and counts
 //! nothing (P7). Analogous to `inode_hashtable` and `find_inode_rcu()` in fs/inode.c.
 
-use pando_sync::{
-    AtomicCounted, Counted, Counter, Detached, Guard, Node, Rejected, Shared, SplitTable, Striped, pin, siphash13,
-};
+use pando_sync::{AtomicCounted, Counted, Detached, Guard, HashTable, Node, Shared, pin, siphash13};
 
 use crate::objects::dentry::Dentry;
 
@@ -12,11 +10,9 @@ use crate::objects::dentry::Dentry;
 /// owner.
 pub(crate) struct ByNumber<T: Send + Sync + 'static> {
     /// Lock-free.
-    table: SplitTable<Numbered<T>>,
+    table: HashTable<Numbered<T>>,
     /// The key of the hash. A backing may bring numbers that an attacker has chosen. Immutable.
     key: (u64, u64),
-    /// The number of entries: striped atomic counters.
-    len: Striped<Counter>,
 }
 
 /// An inode in the table. The entry holds a reference to it.
@@ -56,7 +52,7 @@ impl<T: Send + Sync> Numbered<T> {
 
 impl<T: Send + Sync + 'static> ByNumber<T> {
     pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: SplitTable::default(), key, len: Striped::default() }
+        Self { table: HashTable::new(), key }
     }
 
     fn hash(&self, ino: u64) -> u64 {
@@ -95,31 +91,13 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     /// Inserts an entry. Returns it if the number is in the table already.
     pub(crate) fn insert(&self, entry: Detached<Numbered<T>>, guard: &Guard) -> Result<(), Detached<Numbered<T>>> {
         let ino = entry.ino;
-        // Counted before the insertion, so that a thread that removes the entry cannot decrement
-        // the count first.
-        self.counted(true, guard);
-        match self.table.insert(self.hash(ino), |other| other.ino == ino, entry, guard) {
-            Ok(_) => Ok(()),
-            Err(Rejected::Exists { node, .. }) => {
-                self.counted(false, guard);
-                Err(node)
-            }
-            // This needs two numbers whose hashes agree in 51 bits, under a secret key, and then
-            // some 4000 insertions of each while the other is in the table.
-            Err(Rejected::Exhausted { .. }) => {
-                unreachable!("numbers whose keyed hashes agree have used up their places")
-            }
-        }
+        self.table.insert(self.hash(ino), |other| other.ino == ino, entry, guard).map(drop).map_err(|(_, entry)| entry)
     }
 
     /// Removes an entry and returns its reference. The caller puts it, without a guard if it can.
     /// None if another thread has removed the entry.
     pub(crate) fn remove(&self, entry: Shared<'_, NumberedNode<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
-        if !self.table.remove(entry, guard).removed {
-            return None;
-        }
-        self.counted(false, guard);
-        Self::empty(entry.to_ref())
+        if self.table.remove(entry, guard) { Self::empty(entry.to_ref()) } else { None }
     }
 
     /// Takes the reference out of an entry that is in no table.
@@ -135,9 +113,17 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
         count: usize,
         guard: &'g Guard,
     ) -> (Vec<Shared<'g, NumberedNode<T>>>, Option<u64>) {
-        let batch: Vec<_> = self.table.iter_after(after, guard).take(count).collect();
-        let last = batch.last().filter(|_| batch.len() == count).map(|entry| entry.to_ref().position());
-        (batch, last)
+        self.table.batch(after, count, guard)
+    }
+
+    /// The number of entries, if nothing changes meanwhile.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// See [`HashTable::is_time_to_count`].
+    pub(crate) fn is_time_to_count(&self) -> bool {
+        self.table.is_time_to_count()
     }
 
     /// The results of `each` for all entries, in batches: each has a guard of its own. The caller
@@ -168,49 +154,12 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
             after = last;
         }
     }
-
-    fn counted(&self, up: bool, guard: &Guard) {
-        let mine = self.len.mine();
-        if if up { mine.add(1) } else { mine.sub(1) } {
-            self.len.note_contention();
-        }
-        if !self.len.is_inflated() || mine.changes().is_multiple_of(16) {
-            let len = Counter::sum(|| self.len.all()).value;
-            self.table.adapt(usize::try_from(len).unwrap_or(usize::MAX), false, guard);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing};
-
-    /// A thread that removes an entry as soon as it is inserted finds it counted. Seen to fail:
-    /// counted after the insertion.
-    #[test]
-    fn entry_is_counted_before_insertion() {
-        let vfs = Vfs::new(Nothing).expect("a tree");
-        let context = Context::new(&vfs, Credentials::root());
-        let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
-        let table = ByNumber::new((1, 2));
-        let len = || Counter::sum(|| table.len.all()).value;
-        let insert = || {
-            for _ in 0..100_000 {
-                let entry = ByNumber::make(dentry.clone(), ());
-                let _ = table.insert(entry, &pin()).map_err(|entry| ByNumber::empty(&entry));
-            }
-        };
-        std::thread::scope(|scope| {
-            let inserters: Vec<_> = (0..4).map(|_| scope.spawn(insert)).collect();
-            while inserters.iter().any(|inserter| !inserter.is_finished()) {
-                table.clear(|()| ());
-                assert!(len() < 1 << 32, "less than none");
-            }
-        });
-        table.clear(|()| ());
-        assert_eq!(len(), 0);
-    }
 
     /// Seen to fail: a `get` that does not load the dentry again after the one that it found was
     /// dead.

@@ -17,7 +17,7 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, lock};
+use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, pin};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
@@ -71,6 +71,8 @@ const ADOPTED: u8 = 1;
 const CAPABLE: u8 = 2;
 /// In memory only: the inode's number was handed out to a server at some time.
 const NUMBERED: u8 = 4;
+/// With a backing only: a walk has found the inode in the cache, or an eviction has left it alone.
+const USED: u8 = 4;
 /// With a backing only: others have changed the inode since its attributes were requested.
 const REPORTED: u8 = 8;
 /// With a backing only: the attributes are being requested, because others have changed the inode.
@@ -80,6 +82,9 @@ const REPORT_TAKEN: u8 = 16;
 const TIMES_TAKEN: u8 = 32;
 /// With a backing only: attributes are being stored.
 const STORING: u8 = 64;
+/// With a backing only: a walk has found the inode in the cache again, since an eviction last
+/// looked at it. Analogous to `I_REFERENCED`.
+const REFERENCED: u8 = 128;
 
 /// The inode. The first cache line has the fields that a path walk reads; stat also reads the
 /// second.
@@ -99,8 +104,9 @@ pub(crate) struct Inode {
     /// not stored. They are read again instead. A thread that does either takes the bits before it
     /// calls the backing, and sets a flag before that.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`], [`REPORTED`], and [`REPORT_TAKEN`], [`TIMES_TAKEN`],
-    /// [`STORING`] for a thread that has taken bits and is calling the backing. Atomic bits.
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`] or [`USED`], [`REFERENCED`], [`REPORTED`], and
+    /// [`REPORT_TAKEN`], [`TIMES_TAKEN`], [`STORING`] for a thread that has taken bits and is
+    /// calling the backing. Atomic bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -154,6 +160,7 @@ impl Inode {
             shard,
         };
         inode.set_stored_blocks(attr.blocks);
+        inode.shard.sb.inodes.count_extra(0, inode.target_len());
         inode
     }
 
@@ -202,7 +209,31 @@ impl Inode {
     /// Whether the number was ever handed out. Then the entry by number must be removed together
     /// with the last name.
     pub(crate) fn has_handed_out_number(&self) -> bool {
-        self.flags.load(Ordering::SeqCst) & NUMBERED != 0
+        !self.backed && self.flags.load(Ordering::SeqCst) & NUMBERED != 0
+    }
+
+    /// A walk has found this inode of a backed tree in the cache. The first time is that of the
+    /// walk which has loaded it. Writes only what is not set.
+    pub(crate) fn note_use(&self) {
+        // Relaxed: hints for evictions.
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & REFERENCED == 0 {
+            self.flags.fetch_or(if flags & USED == 0 { USED } else { REFERENCED }, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an eviction should leave the inode alone this time: it was found in the cache again
+    /// since the last call, or no walk has found it yet and this is the first call.
+    pub(crate) fn take_chance(&self) -> bool {
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & REFERENCED != 0 {
+            self.flags.fetch_and(!REFERENCED, Ordering::Relaxed);
+        } else if flags & USED == 0 {
+            self.flags.fetch_or(USED, Ordering::Relaxed);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Called before capabilities are set on a file in memory.
@@ -463,6 +494,14 @@ impl Inode {
         }
     }
 
+    /// Counts the bytes of the cached extended attributes for the limit of the inode cache.
+    pub(crate) fn count_xattr_bytes(&self, bytes: usize, guard: &Guard) {
+        if let Some(xattrs) = self.xattrs.load(guard) {
+            let counted = xattrs.to_ref().counted_bytes.swap(bytes, Ordering::Relaxed);
+            self.shard.sb.inodes.count_extra(counted, bytes);
+        }
+    }
+
     /// Whether extended attributes are cached.
     pub(crate) fn has_xattrs(&self) -> bool {
         !self.xattrs.is_none()
@@ -492,9 +531,7 @@ impl Inode {
             state.parts(parts);
         }
         parts.extend(
-            self.xattrs
-                .load(&pando_sync::pin())
-                .map(|xattrs| Part::of("Xattrs (the lock, and where the map is)", xattrs.to_ref())),
+            self.xattrs.load(&pin()).map(|xattrs| Part::of("Xattrs (the lock, and where the map is)", xattrs.to_ref())),
         );
     }
 
@@ -512,7 +549,8 @@ impl Inode {
         }
         if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
             // The backing is told later: this may run under a guard, and the backing may wait.
-            lock(&sb.pending_forgets).insert(self.ino);
+            sb.forgets.add(self.ino);
+            sb.forgets.leave_to_others();
         }
     }
 
@@ -540,11 +578,18 @@ impl Drop for Inode {
     /// Gives back the charges for extended attributes. It cannot happen earlier: a thread that had
     /// found the inode before its last reference was put may have set an attribute until now.
     fn drop(&mut self) {
+        let sb = &self.shard.sb;
+        if self.backed {
+            sb.inodes.count_extra(self.target_len(), 0);
+        }
         if self.has_xattrs()
-            && !self.backed
             && let Some(xattrs) = self.xattrs.swap(None)
         {
-            xattrs.take(|name, value| self.shard.sb.driver.release(cost_of(name, value.len())));
+            if self.backed {
+                sb.inodes.count_extra(xattrs.counted_bytes.swap(0, Ordering::Relaxed), 0);
+            } else {
+                xattrs.take(|name, value| sb.driver.release(cost_of(name, value.len())));
+            }
         }
     }
 }

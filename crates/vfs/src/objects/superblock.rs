@@ -5,12 +5,9 @@
 //! There is one shard per CPU, 64 at most, and the creating thread chooses its own. Each shard has
 //! its own reference count and its own run of inode numbers.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, RwLock,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use pando_sync::{
@@ -19,11 +16,11 @@ use pando_sync::{
 };
 
 use crate::{
-    Backing, Driver, Error, Feed, Result,
+    Backing, Driver, Error, Feed, Result, VfsOptions,
     objects::{
         dentry::Dentry,
         foreground::Foreground,
-        tables::{CachedLinks, InodeCache, Nodes},
+        tables::{CachedLinks, Forgets, InodeCache, Nodes},
         tracing::Tracing,
     },
     types::{DirectoryLocks, name::NameHash, part::Part},
@@ -69,21 +66,17 @@ pub(crate) struct Namespace {
     next_run: AtomicU64,
     /// The next superblock number. Atomic: a single independent value.
     next_sb: AtomicU64,
-    /// How changes of names in one directory exclude each other. Immutable.
-    directory_locks: DirectoryLocks,
-    /// Listings that wait read ahead. Immutable.
-    pub read_ahead: bool,
-    /// For measurements only: a fixed hash key. None: a random, secret key. Immutable.
-    hash_key: Option<(u64, u64)>,
+    /// Immutable.
+    pub options: VfsOptions,
 }
 
 impl Namespace {
-    pub(crate) fn new(directory_locks: DirectoryLocks, read_ahead: bool, hash_key: Option<(u64, u64)>) -> Self {
+    pub(crate) fn new(options: &VfsOptions) -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
             revocation_waiters: AtomicUsize::new(0),
             topology: ClassMutex::new(LockClass::Topology),
-            names: match directory_locks {
+            names: match options.directory_locks {
                 DirectoryLocks::Stripes(count) => NameLocks::new(count),
                 DirectoryLocks::PerName | DirectoryLocks::PerDirectory => NameLocks::for_this_machine(),
             },
@@ -91,9 +84,7 @@ impl Namespace {
             tracing: Tracing::default(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(ROOT_SB),
-            directory_locks,
-            read_ahead,
-            hash_key,
+            options: options.clone(),
         }
     }
 
@@ -132,9 +123,8 @@ pub(crate) struct SuperBlock {
     pub nodes: Nodes,
     /// The inode cache of a tree with a backing.
     pub inodes: InodeCache,
-    /// Numbers of released inodes that the backing must still be told to forget. A number that is
-    /// loaded again is removed from the set. Guarded by its own mutex, a leaf.
-    pub pending_forgets: Mutex<BTreeSet<u64>>,
+    /// Numbers of released inodes that the backing must still be told to forget.
+    pub forgets: Forgets,
     /// Requests to the backing that are in flight. Threads with the same request share it
     /// (single-flight).
     pub requests: SingleFlight<Request, Result<()>>,
@@ -173,18 +163,20 @@ pub(crate) struct SuperBlock {
 
 impl SuperBlock {
     pub(crate) fn new(driver: Box<dyn Driver>, namespace: Arc<Namespace>, feed: Option<Feed>) -> Arc<Self> {
-        let keys = namespace.hash_key.unwrap_or_else(random_keys);
+        let options = &namespace.options;
+        let keys = options.hash_key.unwrap_or_else(random_keys);
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
-        let whole_directories = !is_parallel || namespace.directory_locks == DirectoryLocks::PerDirectory;
+        let whole_directories = !is_parallel || options.directory_locks == DirectoryLocks::PerDirectory;
         let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
+        let inodes = InodeCache::new(keys, options);
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
             namespace,
             mountpoint: AtomicCounted::new(None),
             nodes: Nodes::new(keys),
-            inodes: InodeCache::new(keys),
-            pending_forgets: Mutex::default(),
+            inodes,
+            forgets: Forgets::default(),
             requests: SingleFlight::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
@@ -283,9 +275,8 @@ impl Drop for SuperBlock {
     fn drop(&mut self) {
         // Files that were open when the tree was shut down have been closed since. Nothing else
         // would tell the backing.
-        let pending_forgets = self.pending_forgets.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(backing) = self.driver.backing() {
-            std::mem::take(pending_forgets).into_iter().for_each(|ino| backing.forget(ino));
+            self.forgets.numbers().into_iter().for_each(|ino| backing.forget(ino));
         }
     }
 }
@@ -374,7 +365,7 @@ mod tests {
 
     #[test]
     fn inode_numbers_are_unique_and_root_is_first() {
-        let namespace = Namespace::new(DirectoryLocks::default(), true, None);
+        let namespace = Namespace::new(&VfsOptions::new());
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(namespace), None);
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);

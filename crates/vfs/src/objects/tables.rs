@@ -1,23 +1,45 @@
-//! The tables of a superblock. Their operations are on the floor of the caches.
+//! The tables of a superblock. Most of their operations are on the floor of the caches.
 
 use std::{
-    collections::BTreeMap,
+    cmp::Ordering as CmpOrdering,
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64},
+        Mutex, MutexGuard, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use pando_sync::{Counted, Departures};
+use pando_sync::{Counted, Counter, Departures, Striped, lock};
 
-use crate::objects::{by_number::ByNumber, dentry::Dentry};
+use crate::{
+    VfsOptions,
+    objects::{by_number::ByNumber, dentry::Dentry},
+};
+
+/// A function that asks a server's clients to forget the inodes with these numbers, if they do not
+/// use them ([`Exports::prune_with`](crate::Exports::prune_with)).
+pub type Pruner = dyn Fn(&[u64]) + Send + Sync;
 
 /// The inode cache of a tree with a backing.
 pub(crate) struct InodeCache {
     /// The entries. The note says whether an entry is leaving the table.
     pub table: ByNumber<AtomicBool>,
-    /// The position at which the next search for idle inodes begins (a clock hand).
+    /// The position at which the next search for idle inodes begins (a clock hand). A thread claims
+    /// the inodes that it looks at by moving it.
     pub hand: AtomicU64,
+    /// Bytes that cached inodes have beside their fixed size: striped atomic counters.
+    pub extra_bytes: Striped<Counter>,
+    /// The most inodes that stay cached for later. Immutable.
+    pub inodes_max: usize,
+    /// The most bytes that they take. Immutable.
+    pub bytes_max: usize,
+    /// Whether more is cached than that. Atomic: a hint.
+    pub is_full: AtomicBool,
+    /// Asks a server's clients to forget numbers.
+    pub pruner: RwLock<Weak<Pruner>>,
+    /// How many searches for idle inodes are skipped, because the last one was not worth its time.
+    /// Atomic: a hint.
+    pub skipped_searches: AtomicUsize,
     /// The inodes that were evicted, and those that the backing was told to forget. An answer that
     /// was requested before may be older than what was cached, or the backing may not know the
     /// number any more.
@@ -32,8 +54,110 @@ pub(crate) struct Nodes {
 }
 
 impl InodeCache {
-    pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: ByNumber::new(key), hand: AtomicU64::new(0), departures: Departures::new() }
+    pub(crate) fn new(key: (u64, u64), options: &VfsOptions) -> Self {
+        Self {
+            table: ByNumber::new(key),
+            hand: AtomicU64::new(0),
+            extra_bytes: Striped::default(),
+            inodes_max: options.cached_inodes,
+            bytes_max: options.cached_bytes,
+            is_full: AtomicBool::new(false),
+            pruner: RwLock::new(Weak::<fn(&[u64])>::new()),
+            skipped_searches: AtomicUsize::new(0),
+            departures: Departures::new(),
+        }
+    }
+}
+
+/// The bytes of a cached inode: with its dentry, the entries of both in tables, and what a driver
+/// for a directory of the host has. Measured with names of 8 bytes.
+const INODE_BYTES: usize = 600;
+
+impl InodeCache {
+    /// Counts bytes that a cached inode has beside its fixed size: so many before, and so many now.
+    pub(crate) fn count_extra(&self, before: usize, now: usize) {
+        let mine = self.extra_bytes.mine();
+        let contended = match now.cmp(&before) {
+            CmpOrdering::Equal => return,
+            CmpOrdering::Greater => mine.add((now - before) as u64),
+            CmpOrdering::Less => mine.sub((before - now) as u64),
+        };
+        if contended {
+            self.extra_bytes.note_contention();
+        }
+        if now > before {
+            self.note_size();
+        }
+    }
+
+    /// Notes whether the cache is full.
+    pub(crate) fn note_size(&self) {
+        let is_full = self.excess() > 0;
+        // Loaded first: as a rule it stays as it is, and then nothing is written.
+        if self.is_full.load(Ordering::Relaxed) != is_full {
+            self.is_full.store(is_full, Ordering::Relaxed);
+        }
+    }
+
+    /// How many inodes must be evicted before the cache is within its limits.
+    pub(crate) fn excess(&self) -> usize {
+        let inodes = self.table.len();
+        let extra = usize::try_from(Counter::estimate(self.extra_bytes.all())).unwrap_or(usize::MAX);
+        let bytes = inodes.saturating_mul(INODE_BYTES).saturating_add(extra);
+        let too_many = inodes.saturating_sub(self.inodes_max);
+        let average = bytes / inodes.max(1);
+        too_many.max(bytes.saturating_sub(self.bytes_max).div_ceil(average.max(1)).min(inodes))
+    }
+}
+
+/// Two numbers seldom share the lock of a part.
+const FORGET_PARTS: usize = 64;
+
+/// Numbers of released inodes that the backing must still be told to forget. A number that is
+/// loaded again is removed.
+pub(crate) struct Forgets {
+    /// Each part is guarded by its own mutex, a leaf.
+    parts: [Mutex<BTreeSet<u64>>; FORGET_PARTS],
+    /// Whether there may be numbers that no thread is about to send. Atomic, with release and
+    /// acquire.
+    has_strays: AtomicBool,
+}
+
+impl Default for Forgets {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| Mutex::default()), has_strays: AtomicBool::new(false) }
+    }
+}
+
+impl Forgets {
+    fn part(&self, ino: u64) -> MutexGuard<'_, BTreeSet<u64>> {
+        lock(&self.parts[ino as usize % FORGET_PARTS])
+    }
+
+    /// Adds a number. The caller sends it, or calls [`Forgets::leave_to_others`].
+    pub(crate) fn add(&self, ino: u64) {
+        self.part(ino).insert(ino);
+    }
+
+    /// The caller will not send what it has added. Some other thread is to do it.
+    pub(crate) fn leave_to_others(&self) {
+        self.has_strays.store(true, Ordering::Release);
+    }
+
+    /// Removes a number. True if it was there.
+    pub(crate) fn remove(&self, ino: u64) -> bool {
+        self.part(ino).remove(&ino)
+    }
+
+    /// Whether there may be numbers that no thread is about to send. From then on the caller is.
+    pub(crate) fn take_strays(&self) -> bool {
+        // Loaded first: as a rule there are none, and then nothing is written.
+        self.has_strays.load(Ordering::Acquire) && self.has_strays.swap(false, Ordering::AcqRel)
+    }
+
+    /// All numbers.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.parts.iter().flat_map(|part| lock(part).iter().copied().collect::<Vec<_>>()).collect()
     }
 }
 

@@ -239,7 +239,7 @@ mod tests {
         assert!(times.accessed(&guard, i64::MIN, || 2000));
         assert_eq!(times.atime(&guard), 3001);
 
-        let namespace = Namespace::new(crate::DirectoryLocks::default(), true, None);
+        let namespace = Namespace::new(&crate::VfsOptions::new());
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(namespace), None);
         let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
         let body = Body::Directory(BlockBox::new(Directory::new(false)));

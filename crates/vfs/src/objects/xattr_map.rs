@@ -28,6 +28,9 @@ pub(crate) struct Xattrs {
     /// None: there are no attributes. Atomic pointer. In memory it is replaced by compare-and-swap
     /// without the lock; with a backing, under `changing`.
     map: AtomicCounted<Map>,
+    /// With a backing: the bytes that the inode cache has counted for these attributes. Atomic: the
+    /// thread that replaces the value counts the difference.
+    pub counted_bytes: AtomicUsize,
 }
 
 impl Object for Xattrs {}
@@ -54,7 +57,11 @@ impl Object for Map {
 
 impl Xattrs {
     pub(crate) fn new(map: XattrMap) -> Counted<Self> {
-        Counted::new(Self { changing: Mutex::new(()), map: AtomicCounted::new(Map::of(map)) })
+        Counted::new(Self {
+            changing: Mutex::new(()),
+            map: AtomicCounted::new(Map::of(map)),
+            counted_bytes: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn get<'g>(&self, guard: &'g Guard) -> Option<&'g XattrMap> {

@@ -122,6 +122,7 @@ fn carry_out<C: PreparedChange>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C
     }
     // This may have removed the last name of an inode that no thread had open.
     sb.send_forgets();
+    sb.make_room();
     step
 }
 
@@ -208,7 +209,7 @@ mod tests {
     /// place. This holds with names locked as well.
     #[test]
     fn walk_completes_while_directories_keep_moving() {
-        let namespace = Namespace::new(crate::DirectoryLocks::default(), true, None);
+        let namespace = Namespace::new(&crate::VfsOptions::new());
         let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
         let walk = || {
             let last = tries.fetch_add(1, Ordering::Relaxed) == 100;

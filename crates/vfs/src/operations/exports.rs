@@ -1,10 +1,13 @@
 //! Inodes by number, for servers: found, counted, forgotten ([`crate::objects::tables::Nodes`]).
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::{
+    Arc, PoisonError,
+    atomic::{Ordering, fence},
+};
 
 use pando_sync::pin;
 
-use crate::{DentryRef, Error, Result, Vfs};
+use crate::{DentryRef, Error, Result, Vfs, objects::tables::Pruner};
 
 /// The inodes whose numbers a server has given to its clients, each with a count: FUSE's lookup
 /// count (`nlookup`), or the file handles of an NFS server. Made by [`Vfs::exports`].
@@ -79,15 +82,36 @@ impl Exports {
     }
 
     /// Takes back `lookups` of what [`Exports::remember`] has counted. When the last one is taken
-    /// back, an inode without a name is released.
+    /// back, an inode without a name is released. If the cache of a tree with a backing is full,
+    /// the inode leaves it. So the call may wait for the backing.
     pub fn forget(&self, ino: u64, lookups: u64) {
         let Some(left) = self.0.superblocks(|sb| sb.nodes.forget(ino, lookups)).flatten() else { return };
         // An alias holds its inode until the alias is reclaimed.
         let holds_unnamed = left.is_link() && left.inode().links.all_removed();
+        if left.inode().is_backed() && !left.is_link() {
+            return left.inode().shard.clone().sb.evict_forgotten(left);
+        }
         drop(left);
         if holds_unnamed {
             pando_sync::collect();
         }
+    }
+
+    /// When the cache of the tree is full ([`VfsOptions::cached_inodes`]), inodes that are counted
+    /// stay in it. Then the function is called with the numbers of those that nothing else uses. It
+    /// asks the clients to forget them, if they do not use them either. It must not wait, nor call
+    /// the tree. It is called as long as the caller keeps it.
+    ///
+    /// Returns false for a tree in memory, which has no cache.
+    ///
+    /// [`VfsOptions::cached_inodes`]: crate::VfsOptions::cached_inodes
+    pub fn prune_with(&self, pruner: &Arc<Pruner>) -> bool {
+        let sb = self.0.root_sb();
+        let has_cache = sb.driver.backing().is_some();
+        if has_cache {
+            *sb.inodes.pruner.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pruner);
+        }
+        has_cache
     }
 
     /// Takes all counts back: the clients are gone.

@@ -112,6 +112,7 @@ impl Vfs {
                 Ok(found) => return Ok(found),
                 Err(unknown) => {
                     let inode = unknown.0.inode();
+                    inode.shard.sb.make_room();
                     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
                     drop(inode.load_xattrs(backing)?);
                 }
@@ -201,8 +202,9 @@ impl Vfs {
         })?;
         let Some(dentry) = backed else { return Ok(()) };
         let inode = dentry.0.inode();
+        inode.shard.sb.make_room();
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
-        inode.load_xattrs(backing)?.change(|map| {
+        inode.change_stored_xattrs(&*inode.load_xattrs(backing)?, |map| {
             edit(map)?;
             inode.store_xattr(backing, name, value)?;
             // Before another thread sees the attribute. The stamp follows.

@@ -34,6 +34,9 @@ pub(crate) fn cached_or_ask<'g>(
     if bound.is_none() && !directory.is_known_negative(hash, name, guard) {
         return Err(Stop::Ask(Box::new(Ask::Name(dir.get().ok_or(Stop::Again)?, name.into()))));
     }
+    if let Some((_, dentry)) = bound {
+        dentry.to_ref().inode().note_use();
+    }
     Ok(bound)
 }
 

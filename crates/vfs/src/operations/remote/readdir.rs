@@ -107,7 +107,7 @@ fn load_missing<'a, 'b>(
         return Ok(());
     }
     // Where names waited lately, a few tell whether they still do. Elsewhere one call is best.
-    let tries = sb.namespace.read_ahead && sb.names_wait.load(Ordering::Relaxed);
+    let tries = sb.namespace.options.read_ahead && sb.names_wait.load(Ordering::Relaxed);
     let few = if tries { PART.min(missing.len()) } else { missing.len() };
     let (first, rest) = missing.split_at(few);
     let began = Instant::now();
@@ -117,7 +117,7 @@ fn load_missing<'a, 'b>(
         if sb.names_wait.load(Ordering::Relaxed) != have_waited {
             sb.names_wait.store(have_waited, Ordering::Relaxed);
         }
-        if have_waited && sb.namespace.read_ahead {
+        if have_waited && sb.namespace.options.read_ahead {
             // Without one, this listing goes on alone.
             if let Ok(job) = Job::start(dir.clone(), cookie, AHEAD, mask) {
                 job.follow(listed);

@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::*;
-use crate::target::{Nothing, Session, before::BeforeSession};
+use crate::{
+    base::failure::Failure,
+    target::{Nothing, Session, Target, before::BeforeTarget},
+};
 
 /// A target that records its calls, and the locks that it finds taken.
 #[derive(Default)]
@@ -247,20 +250,27 @@ fn crossing_renames_do_not_deadlock() {
     assert_eq!((observed.calls.load(SeqCst), observed.most.load(SeqCst)), (4000, 1));
 }
 
-/// A session that only has access without a cache limit.
+/// A target that only opens without a cache limit.
 struct OnlyUnbounded;
+
+impl Target for OnlyUnbounded {
+    fn open(&self) -> Result<Box<dyn Session>, Failure> {
+        Err(Failure::Refused("with a limit".into()))
+    }
+    fn open_unbounded(&self) -> Result<Box<dyn Session>, Failure> {
+        Ok(Box::new(OnlyUnbounded))
+    }
+}
 
 impl Session for OnlyUnbounded {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn unbounded_actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         Ok(Box::new(Nothing))
     }
 }
 
 #[test]
-fn access_without_cache_limit_is_passed_through() {
-    let session = BeforeSession { inner: Box::new(OnlyUnbounded), locks: Arc::new(KernelLocks::new()), misses: true };
-    session.unbounded_actor().expect("the inner target has it").stat(&TreePath::new(FILE)).expect("stat");
+fn a_tree_without_cache_limit_is_passed_through() {
+    let target = BeforeTarget { inner: Box::new(OnlyUnbounded), misses: true };
+    let session = target.open_unbounded().expect("the inner target has it");
+    session.actor().expect("an actor").stat(&TreePath::new(FILE)).expect("stat");
 }

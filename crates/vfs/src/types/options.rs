@@ -25,6 +25,12 @@ pub struct VfsOptions {
     /// Whether listings with attributes, and look-ups after a listing, read ahead when they have to
     /// wait, in a tree with a backing.
     pub read_ahead: bool,
+    /// The most inodes that each tree with a backing keeps cached for later. Inodes in use do not
+    /// leave the cache.
+    pub cached_inodes: usize,
+    /// The most bytes that the cached inodes of each such tree take, their extended attributes
+    /// included. An estimate.
+    pub cached_bytes: usize,
     /// See [`crate::introspection::vfs_with_hash_key`].
     pub(crate) hash_key: Option<(u64, u64)>,
 }
@@ -37,13 +43,16 @@ impl Default for VfsOptions {
             mode: 0o755,
             directory_locks: DirectoryLocks::default(),
             read_ahead: true,
+            cached_inodes: 100_000,
+            cached_bytes: 256 << 20,
             hash_key: None,
         }
     }
 }
 
 impl VfsOptions {
-    /// A root directory that is owned by root and has mode 0755; a lock for each name.
+    /// A root directory that is owned by root and has mode 0755; a lock for each name; 100,000
+    /// cached inodes and 256 MiB in each tree with a backing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,6 +72,18 @@ impl VfsOptions {
     /// Sets [`VfsOptions::read_ahead`].
     pub fn read_ahead(mut self, read_ahead: bool) -> Self {
         self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Sets [`VfsOptions::cached_inodes`].
+    pub fn cached_inodes(mut self, inodes: usize) -> Self {
+        self.cached_inodes = inodes;
+        self
+    }
+
+    /// Sets [`VfsOptions::cached_bytes`].
+    pub fn cached_bytes(mut self, bytes: usize) -> Self {
+        self.cached_bytes = bytes;
         self
     }
 
