@@ -110,7 +110,7 @@ pub struct MountArgs {
 
     /// How many inodes of SOURCE stay cached
     ///
-    /// About 0.6 KB each, and at most 1 KiB on average or 256 MiB in all, extended attributes
+    /// About 0.9 KB each, and at most 2 KiB on average or 256 MiB in all, extended attributes
     /// included. If the cache is full, the server asks the kernel to forget inodes that no program
     /// uses (Linux 6.18). While memory is short, fewer are kept.
     #[arg(long, requires = "source", value_name = "N", default_value_t = VfsOptions::new().cached_inodes)]
@@ -144,7 +144,7 @@ pub struct MountArgs {
     #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub uid: Option<u32>,
 
-    /// The group of the root directory [default: the group of the user who mounts]
+    /// The group of the root directory [default: that user's group]
     #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub gid: Option<u32>,
 

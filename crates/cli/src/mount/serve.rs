@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Room in the cache for an inode of the source with a few extended attributes.
-const INODE_BYTES: usize = 1 << 10;
+const INODE_BYTES: usize = 2 << 10;
 
 /// Mounts a tree and serves it until it is unmounted.
 ///
