@@ -73,7 +73,7 @@ impl Nodes {
         if node == ROOT {
             return Ok(self.root.clone());
         }
-        self.exports.iget(self.number(node)).ok_or(Error::Stale)
+        self.exports.ilookup(self.number(node)).ok_or(Error::Stale)
     }
 
     /// An inode with the attributes `stat`, as the kernel sees it.

@@ -240,7 +240,7 @@ impl Kernel {
             // The attributes, and all contents.
             let out = NotifyInodeOut { node: self.node(ino), offset: 0, len: 0 };
             let is_known = self.send(Notification::InvalInode, &[out.as_bytes()])?;
-            if !is_known && self.exports.iget(ino).is_some() {
+            if !is_known && self.exports.ilookup(ino).is_some() {
                 unknown.insert(ino);
             }
         }

@@ -93,13 +93,12 @@ impl FileData for HostData {
         retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len))
     }
 
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        // After an error everything counts as data: a program that copies only data loses nothing.
-        self.seek(SeekFrom::Data(offset)).unwrap_or(Some(offset)).filter(|found| *found < size)
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>> {
+        Ok(self.seek(SeekFrom::Data(offset))?.filter(|found| *found < size))
     }
 
-    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        self.seek(SeekFrom::Hole(offset)).ok().flatten().map_or(size, |found| found.min(size))
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64> {
+        Ok(self.seek(SeekFrom::Hole(offset))?.map_or(size, |found| found.min(size)))
     }
 
     fn blocks(&self) -> Option<u64> {

@@ -57,12 +57,12 @@ impl HostFs {
 }
 
 impl Driver for HostFs {
-    fn statfs(&self) -> StatFs {
-        let Ok(host) = fstatvfs(&self.tree.root_fd) else { return StatFs::new(4096) };
+    fn statfs(&self) -> Result<StatFs> {
+        let host = fstatvfs(&self.tree.root_fd).map_err(from_errno)?;
         let unit = u32::try_from(host.f_frsize).unwrap_or(4096);
         let mut stat = StatFs::new(unit).blocks(host.f_blocks, host.f_bfree).inodes(host.f_files, host.f_ffree);
         stat.bavail = host.f_bavail;
-        stat
+        Ok(stat)
     }
 
     fn charge(&self, _what: Charge) -> Result<()> {

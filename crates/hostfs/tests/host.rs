@@ -18,7 +18,8 @@ use std::{
 
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{
-    At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Stat, Subscriber, Timestamp, Vfs, Walk,
+    At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Seek, Stat, Subscriber, Timestamp, Vfs,
+    Walk,
 };
 use pandofs_testkit::{await_value, has, is_root, skipped};
 
@@ -280,6 +281,21 @@ fn an_inode_number_that_the_host_uses_again_is_another_inode() {
         await_value(Err(Error::NoEntry), || tree.stat("file").map(drop));
     }
     skipped("the file system of the temporary directory does not use inode numbers again");
+}
+
+/// Others have removed a file that is open, and the tree has no descriptor of it any more.
+#[test]
+fn errors_of_the_host_reach_lseek() {
+    let tree = Tree::new(HostOptions::new().descriptors(0).recheck(Recheck::Never));
+    let others: Vec<String> = (0..64).map(|i| format!("other{i}")).collect();
+    others.iter().for_each(|name| fs::write(tree.host(name), "").unwrap());
+    fs::write(tree.host("file"), "contents").unwrap();
+    let file = tree.open("file", OpenFlags::RDONLY).unwrap();
+    assert!(others.iter().all(|name| tree.stat(name).is_ok()));
+    fs::remove_file(tree.host("file")).unwrap();
+    for seek in [Seek::Data(0), Seek::Hole(0)] {
+        assert_eq!(file.lseek(seek), Err(Error::Stale));
+    }
 }
 
 /// A thread replaces a directory by a symbolic link that leads out of the tree, again and again.

@@ -78,12 +78,12 @@ impl FileData for MapData {
         self.change(|bytes| bytes.punch(offset, len))
     }
 
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        self.look(|bytes| bytes.layout().data_after(offset, size)).ok().flatten()
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>> {
+        self.look(|bytes| bytes.layout().data_after(offset, size))
     }
 
-    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        self.look(|bytes| bytes.layout().hole_after(offset, size)).unwrap_or(size)
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64> {
+        self.look(|bytes| bytes.layout().hole_after(offset, size))
     }
 
     /// An empty layout if the inode no longer exists.

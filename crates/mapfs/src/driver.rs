@@ -107,12 +107,12 @@ impl MapFs {
 }
 
 impl Driver for MapFs {
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self) -> Result<StatFs> {
         let store = self.shared.store();
         let blocks = 1 << 40;
         // The root exists whatever the limit is.
         let free = store.limit().saturating_sub(store.len());
-        StatFs::new(4096).blocks(blocks, blocks).inodes(store.limit(), free)
+        Ok(StatFs::new(4096).blocks(blocks, blocks).inodes(store.limit(), free))
     }
 
     /// Counts an inode in the cache. Inodes of the store are limited in `create`.

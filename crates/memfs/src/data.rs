@@ -292,12 +292,12 @@ impl FileData for MemData {
         Ok(())
     }
 
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        self.layout.data_after(offset, size)
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>> {
+        Ok(self.layout.data_after(offset, size))
     }
 
-    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        self.layout.hole_after(offset, size)
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64> {
+        Ok(self.layout.hole_after(offset, size))
     }
 
     fn layout(&self) -> Option<Layout> {

@@ -102,11 +102,17 @@ impl MemFs {
     pub fn used_bytes(&self) -> u64 {
         self.space.used_pages() * PAGE_BYTES as u64
     }
+
+    /// The total and the free space and inodes.
+    #[must_use]
+    pub fn statfs(&self) -> StatFs {
+        self.space.statfs()
+    }
 }
 
 impl Driver for MemFs {
-    fn statfs(&self) -> StatFs {
-        self.space.statfs()
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.statfs())
     }
 
     fn charge(&self, what: Charge) -> Result<()> {

@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     workspace.print_changes()?;
     let mut snapshot = Vec::new();
     export_tar(&workspace.observer(), "/", &mut snapshot, &Options::new())?;
-    let free = workspace.driver.statfs();
+    let free = workspace.driver.statfs()?;
     println!("snapshot: {} bytes; {} of {} inodes in use", snapshot.len(), free.files - free.ffree, free.files);
     Ok(())
 }

@@ -54,7 +54,10 @@ pub(crate) use feed::ReportedTo;
 /// drop must not wait, nor must the [`Backing::forget`] that may come before it.
 pub trait Driver: Send + Sync + 'static {
     /// The total and the free space and inodes.
-    fn statfs(&self) -> StatFs;
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn statfs(&self) -> Result<StatFs>;
 
     /// Accounts for an object before it is made. Never waits.
     ///
@@ -85,7 +88,7 @@ pub trait Driver: Send + Sync + 'static {
 
 /// Shared with other owners, who read its statistics, for instance.
 impl<D: Driver + ?Sized> Driver for Arc<D> {
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self) -> Result<StatFs> {
         (**self).statfs()
     }
     fn charge(&self, what: Charge) -> Result<()> {
@@ -134,8 +137,8 @@ pub(crate) mod tests {
     pub(crate) struct Nothing;
 
     impl Driver for Nothing {
-        fn statfs(&self) -> StatFs {
-            StatFs::new(4096)
+        fn statfs(&self) -> Result<StatFs> {
+            Ok(StatFs::new(4096))
         }
         fn charge(&self, _what: Charge) -> Result<()> {
             Ok(())
@@ -151,7 +154,7 @@ pub(crate) mod tests {
     pub(crate) struct Counting(pub AtomicU64);
 
     impl Driver for Counting {
-        fn statfs(&self) -> StatFs {
+        fn statfs(&self) -> Result<StatFs> {
             Nothing.statfs()
         }
         fn charge(&self, _what: Charge) -> Result<()> {

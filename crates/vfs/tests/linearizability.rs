@@ -50,8 +50,8 @@ impl Yielding {
 }
 
 impl Driver for Yielding {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
+    fn statfs(&self) -> pando_vfs::Result<StatFs> {
+        Ok(self.0.statfs())
     }
     fn charge(&self, what: Charge) -> pando_vfs::Result<()> {
         self.maybe();

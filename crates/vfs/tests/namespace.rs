@@ -103,7 +103,7 @@ fn tree_for(inodes: u64, pages: u64) -> (Arc<MemFs>, Vfs, Context) {
 #[test]
 fn hard_links_count_against_the_inode_limit() {
     let (memfs, vfs, context) = tree_for(4, 1);
-    let free = || memfs.statfs().ffree;
+    let free = || memfs.statfs().unwrap().ffree;
     let link = |from, to| vfs.link(&context, At::Cwd, from, At::Cwd, to, Walk::empty()).map(drop);
     let unlink = |path| vfs.unlink(&context, At::Cwd, path).expect("removed");
     let nlink = || vfs.stat(&context, At::Cwd, "/a", Walk::empty()).expect("there").nlink;
@@ -149,7 +149,7 @@ fn objects_removed_by_a_sleeping_thread_are_refunded() {
     let (memfs, vfs, context) = tree_for(3, 1);
     drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
     vfs.setxattr(&context, At::Cwd, "/a", "user.x", vec![1; 978], XattrFlags::empty(), Walk::empty()).expect("set");
-    assert_eq!(memfs.statfs().ffree, 0);
+    assert_eq!(memfs.statfs().unwrap().ffree, 0);
     let (removed, asleep) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -170,7 +170,7 @@ fn objects_removed_by_a_sleeping_thread_are_refunded() {
 #[test]
 fn xattrs_count_against_the_inode_limit() {
     let (memfs, vfs, context) = tree_for(3, 1);
-    let free = || memfs.statfs().ffree;
+    let free = || memfs.statfs().unwrap().ffree;
     let set = |name: &str, len, how| vfs.setxattr(&context, At::Cwd, "/a", name, vec![1; len], how, Walk::empty());
     let (any, create) = (XattrFlags::empty(), XattrFlags::CREATE);
     drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
@@ -196,7 +196,7 @@ fn xattrs_count_against_the_inode_limit() {
 #[test]
 fn long_symlink_targets_count_against_the_limits() {
     let (memfs, vfs, context) = tree_for(10, 1);
-    let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
+    let free = || (memfs.statfs().unwrap().ffree, memfs.statfs().unwrap().bfree);
     let link = |len, path| vfs.symlink(&context, "x".repeat(len), At::Cwd, path).map(drop);
     assert_eq!((link(127, "/short"), free()), (Ok(()), (8, 1)));
     assert_eq!((link(128, "/long"), free()), (Ok(()), (7, 0)));
@@ -283,7 +283,7 @@ fn unmounted_tree_is_freed() {
 #[test]
 fn file_opened_by_many_is_freed() {
     let (memfs, vfs, context) = tree_for(4, 1);
-    let free = || memfs.statfs().ffree;
+    let free = || memfs.statfs().unwrap().ffree;
     let open = |path| vfs.open(&context, At::Cwd, path, OpenFlags::CREAT, 0o600).expect("opens");
     let make_contended = |path| {
         introspection::force_per_cpu_count(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"))
@@ -353,7 +353,7 @@ fn file_opened_by_many_during_removal_is_freed() {
             });
         }
     });
-    collect_until(|| memfs.statfs().ffree == 99);
+    collect_until(|| memfs.statfs().unwrap().ffree == 99);
 }
 
 /// Files that other threads make, move and remove during the umount leave nothing behind. A name in
@@ -416,7 +416,7 @@ fn unlink_during_umount_refunds_once() {
         }
         vfs.mknod(&context, At::Dir(&dir), "f", 0o600, 0).expect("made");
         vfs.link(&context, At::Dir(&dir), "f", At::Cwd, "/m/f", Walk::empty()).expect("linked");
-        assert_eq!(memfs.statfs().ffree, 0);
+        assert_eq!(memfs.statfs().unwrap().ffree, 0);
         let (over, is_over) = mpsc::channel::<()>();
         let (stops, has_stopped) = mpsc::channel();
         let (vfs_there, context_there) = (vfs.clone(), context.clone());
@@ -450,7 +450,7 @@ fn unlink_during_umount_refunds_once() {
         let (remover, stopped) = removing.recv().expect("begun");
         let removed = remover.join().expect("no panic");
         collect_until(|| Arc::strong_count(&memfs) == 1);
-        assert_eq!(memfs.statfs().ffree, INODES);
+        assert_eq!(memfs.statfs().unwrap().ffree, INODES);
         (0..INODES).for_each(|_| memfs.charge(Charge::Inode).expect("room"));
         assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace), "refunded twice");
         if !stopped {

@@ -63,7 +63,7 @@ fn removed_file_is_free_at_once() {
     let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(3).size_bytes(4096)));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
-    let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
+    let free = || (memfs.statfs().unwrap().ffree, memfs.statfs().unwrap().bfree);
     let rename = |from, to| vfs.rename(&context, At::Cwd, from, At::Cwd, to, RenameFlags::empty());
     let written = |path| {
         let file = make(&vfs, &context, path).expect("made");

@@ -32,8 +32,8 @@ impl FragileData {
 }
 
 impl Driver for Fragile {
-    fn statfs(&self) -> StatFs {
-        self.inner.statfs()
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.inner.statfs())
     }
     fn charge(&self, what: Charge) -> Result<()> {
         assert!(!self.armed.load(Ordering::Relaxed), "an inode cracked");
@@ -66,10 +66,10 @@ impl FileData for FragileData {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
         self.inner.punch(offset, len)
     }
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>> {
         self.inner.seek_data(offset, size)
     }
-    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64> {
         self.inner.seek_hole(offset, size)
     }
     fn blocks(&self) -> Option<u64> {

@@ -227,19 +227,19 @@ fn inodes_with_lookup_counts_are_not_evicted() {
     let ino = made.dentry().ino();
     made.write(b"kept").expect("written");
     vfs.exports().remember(made.dentry(), 0).expect("the only tree");
-    assert!(vfs.exports().iget(ino).is_none(), "handed out to nobody");
+    assert!(vfs.exports().ilookup(ino).is_none(), "handed out to nobody");
     vfs.exports().remember(made.dentry(), 2).expect("the only tree");
     drop(made);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     evict_all(&vfs);
-    let known = vfs.exports().iget(ino).expect("a server still counts it");
+    let known = vfs.exports().ilookup(ino).expect("a server still counts it");
     assert_eq!(vfs.getattr(&known).map(|stat| stat.size), Ok(4));
     drop(known);
     vfs.exports().forget(ino, 1);
     evict_all(&vfs);
-    assert!(vfs.exports().iget(ino).is_some());
+    assert!(vfs.exports().ilookup(ino).is_some());
     vfs.exports().forget(ino, 1);
-    assert!(vfs.exports().iget(ino).is_none());
+    assert!(vfs.exports().ilookup(ino).is_none());
     evict_down_to(&vfs, &store, 1);
 }
 
@@ -299,7 +299,7 @@ fn lookup_count_taken_during_eviction_keeps_the_inode() {
     });
     evict_all(&vfs);
     for ino in numbers.into_inner().expect("no panic") {
-        assert!(vfs.exports().iget(ino).is_some(), "a server counts {ino}");
+        assert!(vfs.exports().ilookup(ino).is_some(), "a server counts {ino}");
         vfs.exports().forget(ino, 1);
     }
     evict_down_to(&vfs, &store, 1);
@@ -324,7 +324,7 @@ fn foreign_link_during_unlink_keeps_one_inode() {
         unlinking.join().expect("no panic").expect("removed");
     });
     assert_eq!(vfs.stat(&context, At::Cwd, "/e/b", FOLLOW).map(|stat| (stat.ino, stat.nlink)), Ok((ino, 1)));
-    assert_eq!(vfs.exports().iget(ino).map(|known| known.stat().nlink), Some(1));
+    assert_eq!(vfs.exports().ilookup(ino).map(|known| known.stat().nlink), Some(1));
     assert_eq!(file.stat().nlink, 1);
     vfs.unlink(&context, At::Cwd, "/e/b").expect("removed");
     evict_all(&vfs);
@@ -335,20 +335,20 @@ fn foreign_link_during_unlink_keeps_one_inode() {
 }
 
 #[test]
-fn iget_does_not_wait_for_eviction_or_umount() {
+fn ilookup_does_not_wait_for_eviction_or_umount() {
     let (vfs, context, store) = mounted_below();
     vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
     let parked = store.park(Call::Setattr);
     std::thread::scope(|scope| {
         let evictor = scope.spawn(|| vfs.evict(usize::MAX));
         parked.reached();
-        assert!(vfs.exports().iget(u64::MAX).is_none());
+        assert!(vfs.exports().ilookup(u64::MAX).is_none());
         drop(parked);
         evictor.join().expect("no panic").expect("evicted");
         let parked = store.park(Call::Setattr);
         let umounting = scope.spawn(|| vfs.umount(&context, At::Cwd, "/m"));
         parked.reached();
-        assert!(vfs.exports().iget(u64::MAX).is_none());
+        assert!(vfs.exports().ilookup(u64::MAX).is_none());
         drop(parked);
         umounting.join().expect("no panic").expect("unmounted");
     });

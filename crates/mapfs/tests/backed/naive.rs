@@ -73,7 +73,7 @@ impl Drop for Call<'_> {
 }
 
 impl Driver for Naive {
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self) -> Result<StatFs> {
         self.inner.statfs()
     }
     fn charge(&self, what: Charge) -> Result<()> {

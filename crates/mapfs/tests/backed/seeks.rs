@@ -82,7 +82,7 @@ fn reads_and_writes_at_the_position_are_serialized() {
 struct Asked(MapFs, Arc<dyn Fn() + Send + Sync>);
 
 impl Driver for Asked {
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self) -> Result<StatFs> {
         self.0.statfs()
     }
     fn charge(&self, what: Charge) -> Result<()> {
@@ -117,10 +117,10 @@ impl FileData for AskedData {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
         self.0.punch(offset, len)
     }
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>> {
         self.0.seek_data(offset, size)
     }
-    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64> {
         self.0.seek_hole(offset, size)
     }
     fn layout(&self) -> Option<Layout> {

@@ -91,11 +91,17 @@ pub trait FileData: Send + Sync {
 
     /// The first offset at or after `offset` that has data, in a file of `size` bytes. None if only
     /// a hole follows.
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64>;
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn seek_data(&self, offset: u64, size: u64) -> Result<Option<u64>>;
 
     /// The first offset at or after `offset` that is in a hole. The end of the file counts as a
     /// hole.
-    fn seek_hole(&self, offset: u64, size: u64) -> u64;
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64>;
 
     /// The ranges that have data, as of the last change, if the driver keeps a record of them.
     ///

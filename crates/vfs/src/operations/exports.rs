@@ -24,9 +24,9 @@ use crate::{DentryRef, Error, Result, Vfs, objects::tables::Pruner};
 /// let exports = vfs.exports();
 /// exports.remember(&grove, 1)?; // the answer to a LOOKUP carries the number
 /// vfs.rmdir(&context, At::Cwd, "/grove")?;
-/// assert!(exports.iget(grove.ino()).is_some());
+/// assert!(exports.ilookup(grove.ino()).is_some());
 /// exports.forget(grove.ino(), 1); // FORGET
-/// assert!(exports.iget(grove.ino()).is_none());
+/// assert!(exports.ilookup(grove.ino()).is_none());
 /// # Ok::<(), pando_vfs::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -43,13 +43,13 @@ impl Vfs {
 
 impl Exports {
     /// Finds an inode by a number that was given out ([`Exports::remember`]), as long as the inode
-    /// has a name or a count. An inode of a tree with a backing is found only while it is counted.
-    /// The call takes no lock and changes one reference count.
+    /// has a name or a count. An inode of a tree with a backing is found only while it is counted:
+    /// the backing is never asked. The call takes no lock and changes one reference count.
     ///
     /// Numbers of memory drivers are unique in the whole namespace. A backing has numbers of its
     /// own; [`Exports::remember`] refuses an inode whose number may belong to another one.
     #[must_use]
-    pub fn iget(&self, ino: u64) -> Option<DentryRef> {
+    pub fn ilookup(&self, ino: u64) -> Option<DentryRef> {
         self.0.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
     }
 
@@ -59,8 +59,9 @@ impl Exports {
         self.0.roots().iter().flat_map(|root| root.0.sb().nodes.numbers()).collect()
     }
 
-    /// Notes that the number of a dentry's inode was given out `lookups` times. [`Exports::iget`]
-    /// finds it from now on. With 0 lookups, the call only checks that the number may be given out.
+    /// Notes that the number of a dentry's inode was given out `lookups` times.
+    /// [`Exports::ilookup`] finds it from now on. With 0 lookups, the call only checks that the
+    /// number may be given out.
     ///
     /// # Errors
     /// EXDEV in a mounted tree if this tree or the root's has a backing: another inode may have the

@@ -293,13 +293,16 @@ impl File {
             Some(layout) if offset < size => layout.data_after(offset, size),
             _ => everywhere(size),
         });
-        let found = found.unwrap_or_else(|_| {
-            let ask = |data: &dyn FileData| {
-                let size = inode.size();
-                everywhere(size).and_then(|offset| data.seek_data(offset, size))
-            };
-            state.try_look(ask).unwrap_or_else(|| everywhere(inode.size()))
-        });
+        let found = match found {
+            Ok(found) => found,
+            Err(_) => {
+                let ask = |data: &dyn FileData| {
+                    let size = inode.size();
+                    everywhere(size).map_or(Ok(None), |offset| data.seek_data(offset, size))
+                };
+                state.try_look(ask).unwrap_or_else(|| Ok(everywhere(inode.size())))?
+            }
+        };
         found.ok_or(Error::NoDeviceAddress)
     }
 
@@ -307,10 +310,10 @@ impl File {
         let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
         let inode = self.inode();
         let inside =
-            |size, hole: &dyn Fn() -> u64| if offset < size { Ok(hole()) } else { Err(Error::NoDeviceAddress) };
+            |size, hole: &dyn Fn() -> Result<u64>| if offset < size { hole() } else { Err(Error::NoDeviceAddress) };
         let state = inode.contents()?.ok_or(Error::NoDeviceAddress)?;
         let found = state.seek(inode, |size, layout: Option<&Layout>| {
-            inside(size, &|| layout.map_or(size, |layout| layout.hole_after(offset, size)))
+            inside(size, &|| Ok(layout.map_or(size, |layout| layout.hole_after(offset, size))))
         });
         found.unwrap_or_else(|_| {
             let ask = |data: &dyn FileData| {
@@ -319,7 +322,7 @@ impl File {
             };
             state.try_look(ask).unwrap_or_else(|| {
                 let size = inode.size();
-                inside(size, &|| size)
+                inside(size, &|| Ok(size))
             })
         })
     }

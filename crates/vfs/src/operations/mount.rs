@@ -30,13 +30,13 @@ impl Vfs {
     /// counted, unless a thread may still be reading them ([`Vfs::thread_idle`]).
     ///
     /// # Errors
-    /// Those of the walk.
+    /// Those of the walk and of the store.
     pub fn statfs(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<StatFs> {
         let path = path.as_ref();
         self.traced(TraceOp::Statfs, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, Walk::EMPTY_PATH)?;
             pando_sync::collect_all();
-            Ok(dentry.0.sb().driver.statfs())
+            dentry.0.sb().driver.statfs()
         })
     }
 

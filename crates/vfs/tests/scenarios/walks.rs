@@ -89,7 +89,7 @@ fn mounts_are_crossed_and_protected() {
     // Inodes are found by number and forgotten in each mounted tree, unless another inode may have
     // the same number.
     let ino = file.dentry().ino();
-    let known = || vfs.exports().iget(ino).is_some();
+    let known = || vfs.exports().ilookup(ino).is_some();
     let remembered = if TRAITS.unique_numbers { Ok(()) } else { Err(Error::CrossDevice) };
     assert_eq!(vfs.exports().remember(file.dentry(), 1), remembered);
     assert_eq!(known(), TRAITS.unique_numbers);

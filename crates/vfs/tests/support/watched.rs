@@ -17,7 +17,7 @@ pub enum Used {
 pub struct Watched<D, F>(pub D, pub F);
 
 impl<D: Driver, F: Fn(Used) + Send + Sync + 'static> Driver for Watched<D, F> {
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self) -> Result<StatFs> {
         self.0.statfs()
     }
     fn charge(&self, what: Charge) -> Result<()> {
