@@ -134,7 +134,8 @@ impl Group {
         Some(current.saturating_sub(idle))
     }
 
-    /// The used part without what the kernel can drop: contents of files, and its own caches.
+    /// The used part without what the kernel can drop: contents of files, and (version 2) its own
+    /// caches.
     pub fn needed_bytes(&self) -> Option<u64> {
         let current: u64 = self.read(self.files.current).trim().parse().ok()?;
         let stat = self.read("memory.stat");

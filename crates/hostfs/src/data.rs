@@ -38,7 +38,8 @@ impl HostData {
 
     /// As lseek(2), whose position nothing else here uses. None if there is no such place.
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
-        let file = self.open(Use::Read)?;
+        // A file may be open for writing only.
+        let file = self.open(Use::Read).or_else(|_| self.open(Use::Write))?;
         match seek(&*file, to) {
             Err(Errno::NXIO) => Ok(None),
             found => found.map(Some).map_err(from_errno),

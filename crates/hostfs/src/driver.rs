@@ -147,7 +147,8 @@ impl Backing for HostFs {
     }
 
     fn forget(&self, ino: u64) {
-        // Later, everything is dropped with the driver. The thread that drops it must not search.
+        // Later, all inodes are dropped with the driver. The thread that drops it may be freeing
+        // memory, and must not take a guard.
         if self.feed.get().is_some_and(Feed::is_connected)
             && let Some(node) = self.tree.nodes.remove(ino)
         {

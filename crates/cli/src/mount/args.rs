@@ -110,9 +110,9 @@ pub struct MountArgs {
 
     /// How many inodes of SOURCE stay cached
     ///
-    /// About 0.9 KB each, and at most 2 KiB on average or 256 MiB in all, extended attributes
-    /// included. If the cache is full, the server asks the kernel to forget inodes that no program
-    /// uses (Linux 6.18). While memory is short, fewer are kept.
+    /// About 0.9 KB each. The cache also has a limit in bytes, with extended attributes: 2 KiB for
+    /// each of the N, but at least 256 MiB. If the cache is full, the server asks the kernel to
+    /// forget inodes that no program uses (Linux 6.18). While memory is short, fewer are kept.
     #[arg(long, requires = "source", value_name = "N", default_value_t = VfsOptions::new().cached_inodes)]
     pub cached_inodes: usize,
 

@@ -14,7 +14,7 @@ use super::{
     options::{MountOption, OF_MOUNT, PROPERTIES, Property},
 };
 
-/// So many requests may wait for a source at a time. Others are served meanwhile.
+/// How many threads there may be beyond one per core, for requests that wait for a source.
 const SOURCE_THREADS: usize = 64;
 
 /// The request as a whole. Of two opposite words the later one counts.

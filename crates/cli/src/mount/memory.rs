@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    panic::{self, AssertUnwindSafe},
     path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
@@ -18,9 +19,9 @@ use pando_console::{
 use pando_vfs::{Vfs, release_free_memory};
 use tracing::debug;
 
-/// How often is looked.
+/// How often the thread looks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Programs have waited for memory for so many microseconds in one period.
+/// Memory is short if programs have waited for it this many microseconds in one period.
 const WAITED_US: u64 = 100_000;
 /// The part of the cached inodes that is evicted at a time.
 const PART: usize = 4;
@@ -42,7 +43,9 @@ impl MemoryWatch {
         let watch = move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 if memory.is_short() {
-                    let evicted = vfs.evict(cached().div_ceil(PART));
+                    // A panic of the driver has its message, and the next time is another one.
+                    let evict = AssertUnwindSafe(|| vfs.evict(cached().div_ceil(PART)));
+                    let evicted = panic::catch_unwind(evict);
                     debug!(?evicted, "memory is short");
                     release_free_memory();
                 }
@@ -58,7 +61,7 @@ impl Drop for MemoryWatch {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It panics only if the tree does, which is being dropped.
+            // It does not panic.
             let _ = thread.join();
         }
     }

@@ -90,7 +90,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     drop(listener);
     if let Some(source) = source {
         let (descriptors, inodes) = source.usage();
-        info!(descriptors, inodes, "cached of the source at the end");
+        info!(descriptors, inodes, "still cached at the end");
     }
     leaver.clean(served.is_err());
     served?;

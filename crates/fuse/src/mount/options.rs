@@ -47,12 +47,12 @@ pub struct MountOptions {
 /// The number of threads that read requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// So many there are at least. A single one cannot wait for space that will be freed soon.
+    /// The least number of threads. A single one cannot wait for space that will be freed soon.
     /// Through io_uring there is at most one for each CPU.
     pub least: NonZeroUsize,
-    /// While requests wait, for a source on a slow disk for instance, others are served by more
-    /// threads, up to this number. More than `least` need the device: a thread that serves a ring
-    /// serves all requests of its CPU.
+    /// The greatest number. Threads are added while requests wait, for example for a slow disk.
+    /// More threads than `least` need the device: a thread that serves a ring serves all requests
+    /// of its CPU.
     pub most: NonZeroUsize,
 }
 

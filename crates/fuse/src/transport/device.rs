@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
 };
@@ -63,7 +63,7 @@ impl Connection for DeviceConnection {
     }
 }
 
-/// Threads that wait for requests beyond so many end.
+/// If this many threads wait for requests, a thread that need not stay ends.
 const WAITING_MOST: usize = 16;
 
 /// The threads that serve the device. Where requests may wait for a source, there are more of them
@@ -74,12 +74,14 @@ struct Pool {
     device: Arc<OwnedFd>,
     /// How many stay. Immutable.
     least: usize,
-    /// How many there may be. Atomic: a single independent value.
-    most: AtomicUsize,
+    /// How many there may be. Immutable.
+    most: usize,
     /// How many there are. Atomic: a single independent value.
     alive: AtomicUsize,
     /// How many wait for a request. Atomic: a hint.
     waiting: AtomicUsize,
+    /// Whether a thread could not be started. Atomic: a single independent value.
+    has_warned: AtomicBool,
     /// All but the first. Guarded by its own mutex, a leaf.
     threads: Mutex<Started>,
 }
@@ -106,9 +108,10 @@ impl Pool {
             dispatch,
             device,
             least: limits.least.get(),
-            most: AtomicUsize::new(limits.most.get()),
+            most: limits.most.get(),
             alive: AtomicUsize::new(1),
             waiting: AtomicUsize::new(0),
+            has_warned: AtomicBool::new(false),
             threads: Mutex::new(Started { running: Vec::new(), ended: Ok(()) }),
         }
     }
@@ -119,8 +122,7 @@ impl Pool {
 
     /// Starts a thread, unless there are enough.
     fn grow(self: &Arc<Self>) {
-        let most = self.most.load(Ordering::Relaxed);
-        let more = |alive: usize| (alive < most).then_some(alive + 1);
+        let more = |alive: usize| (alive < self.most).then_some(alive + 1);
         let Ok(number) = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
         let pool = Arc::clone(self);
         let serve = move || {
@@ -133,8 +135,9 @@ impl Pool {
             Ok(thread) => self.add_thread(thread),
             Err(error) => {
                 self.alive.fetch_sub(1, Ordering::Relaxed);
-                self.most.store(number, Ordering::Relaxed);
-                warn!(%error, "the mount is served by {number} threads; no more can be started");
+                if !self.has_warned.swap(true, Ordering::Relaxed) {
+                    warn!(%error, "the mount is served by {number} threads; no more can be started now");
+                }
             }
         }
     }
@@ -157,10 +160,14 @@ impl Pool {
     fn serve(self: &Arc<Self>, channel: &Arc<OwnedFd>, stays: bool) -> io::Result<()> {
         let _alive = Alive(&self.alive);
         let mut reader = Reader::new(channel);
+        // Otherwise no thread writes what others read.
+        let is_elastic = self.most > self.least;
         loop {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            if is_elastic {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+            }
             let received = reader.receive();
-            let was_last = self.waiting.fetch_sub(1, Ordering::Relaxed) == 1;
+            let was_last = is_elastic && self.waiting.fetch_sub(1, Ordering::Relaxed) == 1;
             let len = match received? {
                 Received::Request(len) => len,
                 Received::Nothing => continue,

@@ -57,7 +57,7 @@ fn walks_listings_and_creations_stay_within_the_limit_of_inodes() {
             listed - before < 100
         })
         .expect("lists");
-        assert!(store.cached_inodes() <= LIMIT + SLACK + 8192, "entry {listed}: {}", store.cached_inodes());
+        assert!(store.cached_inodes() <= LIMIT + SLACK + 1024, "entry {listed}: {}", store.cached_inodes());
         if listed == before {
             break;
         }

@@ -50,7 +50,7 @@ impl Ask {
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
                 // Before and not after: the walk must find what is loaded.
-                dir.inode().shard.sb.make_room();
+                dir.inode().shard.sb.make_room(1);
                 sb.requests.run(&request, || {
                     // Names of this directory are what its read-ahead is for.
                     let is_read_ahead = dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead);

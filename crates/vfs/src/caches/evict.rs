@@ -45,21 +45,23 @@ use crate::{
         inode::Inode,
         lockable::Lockable,
         superblock::{Namespace, SuperBlock},
+        tables::Forgets,
     },
 };
 
 /// How many inodes more than necessary are evicted at a time, so that the next look-ups find room.
 const SPARE: usize = 64;
-/// The most inodes that a thread looks at before it goes on with its own work.
+/// The most inodes that a thread looks at before it goes on with its own work, which adds one.
 const LOOKED_MOST: usize = 1024;
-/// After this many errors of the backing it goes on, too. A caller that asks for an eviction gets
-/// the first error at once.
-const FAILED_MOST: usize = 4;
-/// A search is worth its time if it frees, or will free, one in so many inodes that it looks at.
+/// For each inode that it adds, it looks at this many at least, and stores the times of this many
+/// at most. Each store is a call of the backing.
+const FOR_EACH: usize = 4;
+/// A search is worth its time if it frees one in this many inodes that it looks at, or leaves it to
+/// its second chance. Inodes that only clients hold do not count: they stay until the clients
+/// answer.
 const WORTH: usize = 16;
-/// After one that was not, threads skip a search for each so many inodes that it has looked at. To
-/// look at one takes much less time than to load one.
-const SKIPPED: usize = 4;
+/// After a search that was not worth its time, this many inodes may be added before the next one.
+const ADDED_AFTER: usize = 256;
 
 /// A search for idle inodes.
 #[derive(Default)]
@@ -68,7 +70,8 @@ struct Search {
     looked: usize,
     /// Left to their second chance.
     spared: usize,
-    failed: usize,
+    /// How many had times that the backing lacked.
+    stored: usize,
     /// The first error of the backing.
     error: Option<Error>,
     /// The numbers of idle inodes that only a server's clients keep in the cache.
@@ -90,27 +93,31 @@ impl SuperBlock {
             return Ok(0);
         }
         let evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
-        let search = self.search(namespace, count, usize::MAX, &evicting);
+        let search = self.search(namespace, count, None, &evicting);
         search.error.map_or(Ok(search.evicted), Err)
     }
 
-    /// Evicts up to `count` inodes, and looks at about `look` of them. If the backing cannot store
-    /// the times of one, that one stays in the cache. `_evicting`: the tree is not shut down
-    /// meanwhile.
+    /// Evicts up to `count` inodes. For a thread that adds `added` inodes, it looks at some only,
+    /// stores the times of few, and waits for no lock. Otherwise it ends with the first error.
+    /// `_evicting`: the tree is not shut down meanwhile.
     fn search(
         self: &Arc<Self>,
         namespace: &Namespace,
         count: usize,
-        look: usize,
+        added: Option<usize>,
         _evicting: &RwLockReadGuard<'_, ()>,
     ) -> Search {
-        let is_bounded = look < usize::MAX;
-        let failed_most = if is_bounded { FAILED_MOST } else { 1 };
+        let is_bounded = added.is_some();
+        let (look, store) =
+            added.map_or((usize::MAX, usize::MAX), |added| (LOOKED_MOST.max(added * FOR_EACH), added * FOR_EACH));
         self.evict_links(namespace, count.min(look), is_bounded);
         let (mut search, mut turns) = (Search::default(), 0);
+        let is_over = |search: &Search| {
+            search.evicted >= count || search.stored >= store || !is_bounded && search.error.is_some()
+        };
         // The first turn may have begun anywhere, and the second may have left inodes to their
         // second chance.
-        while search.evicted < count && search.looked < look && search.failed < failed_most && turns < 3 {
+        while !is_over(&search) && search.looked < look && turns < 3 {
             let guard = pin();
             let idle = self.inodes.idle_batch(|ino| self.nodes.is_counted(ino, &guard), &guard);
             drop(guard);
@@ -119,13 +126,13 @@ impl SuperBlock {
             search.spared += idle.spared;
             search.counted.extend(idle.counted);
             for dentry in idle.inodes {
-                if search.evicted == count || search.failed == failed_most {
+                if is_over(&search) {
                     break;
                 }
-                match self.evict_one(namespace, dentry) {
+                search.stored += usize::from(dentry.inode().has_unstored());
+                match self.evict_one(namespace, dentry, !is_bounded) {
                     Ok(result) => search.evicted += usize::from(result == Evicted::Done),
                     Err(error) => {
-                        search.failed += 1;
                         search.error.get_or_insert(error);
                     }
                 }
@@ -148,7 +155,7 @@ impl SuperBlock {
         cache.note_size();
         if let Ok(_evicting) = self.evicting.try_read() {
             // What cannot be stored at present stays in the cache.
-            let _ = self.evict_one(&self.namespace, dentry);
+            let _ = self.evict_one(&self.namespace, dentry, false);
         }
     }
 
@@ -162,12 +169,12 @@ impl SuperBlock {
         }
     }
 
-    /// If the cache is full, evicts some inodes. Threads that add inodes call this, so the more of
-    /// them there are, the more evict. The caller holds no guard and no lock. Analogous to direct
-    /// reclaim.
-    pub(crate) fn make_room(self: &Arc<Self>) {
+    /// If the cache is full, evicts some inodes. Threads that add `count` inodes call this, so the
+    /// more of them there are, the more evict. The caller holds no guard and no lock. Analogous to
+    /// direct reclaim.
+    pub(crate) fn make_room(self: &Arc<Self>, count: usize) {
         let cache = &self.inodes;
-        if !cache.is_full.load(Ordering::Relaxed) || cache.skips_search() {
+        if !cache.is_full.load(Ordering::Relaxed) || cache.skips_search(count) {
             return;
         }
         let excess = cache.excess();
@@ -176,24 +183,25 @@ impl SuperBlock {
             return;
         }
         let Ok(evicting) = self.evicting.try_read() else { return };
-        let search = || self.search(&self.namespace, excess + SPARE, LOOKED_MOST, &evicting);
+        let search = || self.search(&self.namespace, excess + count.max(SPARE), Some(count), &evicting);
         // A panic of the backing does not concern the operation that needs room.
-        let search = panic::catch_unwind(AssertUnwindSafe(search)).unwrap_or_default();
-        if (search.evicted + search.spared) * WORTH < search.looked {
-            cache.skipped_searches.store(search.looked / SKIPPED, Ordering::Relaxed);
+        let search = panic::catch_unwind(AssertUnwindSafe(search));
+        if search.is_ok_and(|search| (search.evicted + search.spared) * WORTH >= search.looked) {
+            return;
         }
+        cache.unsearched.store(ADDED_AFTER, Ordering::Relaxed);
     }
 
-    /// Evicts aliases that are not in use, and with `spares` not those that were used lately. Looks
-    /// at about `count` of them, and at each one once at most.
-    fn evict_links(&self, namespace: &Namespace, count: usize, spares: bool) {
+    /// Evicts aliases that are not in use. Looks at about `count` of them, and at each one once at
+    /// most. `is_bounded`: not those that were used lately, or whose lock is held.
+    fn evict_links(&self, namespace: &Namespace, count: usize, is_bounded: bool) {
         let mut looked = 0;
         loop {
             let (batch, ended) = self.links.batch();
             looked += batch.len();
             for link in batch {
-                if !(spares && link.inode().take_chance()) {
-                    self.evict_link(namespace, &link);
+                if !(is_bounded && link.inode().take_chance()) {
+                    self.evict_link(namespace, &link, !is_bounded);
                 }
             }
             if ended || looked >= count {
@@ -202,7 +210,9 @@ impl SuperBlock {
         }
     }
 
-    fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>) {
+    fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>, may_wait: bool) {
+        let names = &namespace.names;
+        let lock = |name| if may_wait { Some(names.lock(&[name])) } else { names.try_lock_one(name) };
         let evict = |dirent: Shared<'_, Node<Dirent>>, guard: &Guard| {
             // The references of this function, of the table of aliases, and of the directory entry.
             if let Ok(directory) = dirent.to_ref().parent_dir().to_ref().directory()
@@ -211,7 +221,7 @@ impl SuperBlock {
                 unbind(directory, dirent, guard);
             }
         };
-        self.with_bound_entry(link, |name| Some(namespace.names.lock(&[name])), evict);
+        self.with_bound_entry(link, lock, evict);
     }
 
     /// Calls `work` with the entry in which a dentry stands, under its name lock. None if the
@@ -242,11 +252,16 @@ impl SuperBlock {
         Some(Lockable::name(dir, self.hash(dir.ino, dirent.name.as_bytes())).ok()?.key)
     }
 
-    fn evict_one(self: &Arc<Self>, namespace: &Namespace, dentry: Counted<Dentry>) -> Result<Evicted> {
-        let inode = dentry.inode();
+    /// Evicts an inode that looks idle. `may_wait`: for locks. A thread that holds one may be
+    /// waiting for the backing.
+    fn evict_one(self: &Arc<Self>, namespace: &Namespace, dentry: Counted<Dentry>, may_wait: bool) -> Result<Evicted> {
+        let (inode, names) = (dentry.inode(), &namespace.names);
         let own = self.inode_key(inode.ino);
         let keys = [own, self.place_key(&dentry).unwrap_or(own)];
-        let _locks = namespace.names.lock(&keys);
+        let locks = if may_wait { Some(names.lock(&keys)) } else { names.try_lock(&keys) };
+        if locks.is_none() {
+            return Ok(Evicted::InUse);
+        }
         store_dirty(inode, self.ask_backing().ok_or(Error::NotSupported)?)?;
         let guard = pin();
         let place = dentry.place.load(&guard);
@@ -281,10 +296,12 @@ impl SuperBlock {
         if !self.forgets.take_strays() {
             return;
         }
+        let mut unsent = Unsent(&self.forgets, true);
         for ino in self.forgets.numbers() {
             let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
             self.send_forget(ino);
         }
+        unsent.1 = false;
     }
 
     /// Tells the backing to forget a number, unless it is in use again. The caller holds the
@@ -307,6 +324,17 @@ impl SuperBlock {
         }
         let stored = self.inodes.all().into_iter().map(|dentry| store_times(dentry.inode()));
         stored.fold(store_times(root.0.inode()), Result::and)
+    }
+}
+
+/// Numbers that this thread is about to send. If the backing panics, others are to send them.
+struct Unsent<'a>(&'a Forgets, bool);
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.leave_to_others();
+        }
     }
 }
 

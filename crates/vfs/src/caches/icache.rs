@@ -79,12 +79,13 @@ impl InodeCache {
         idle
     }
 
-    /// Whether to skip a search for idle inodes, because the last one was not worth its time.
-    pub(crate) fn skips_search(&self) -> bool {
-        let skip = |left: usize| left.checked_sub(1);
+    /// Whether `count` inodes may be added without a search for idle ones, because the last search
+    /// was not worth its time.
+    pub(crate) fn skips_search(&self, count: usize) -> bool {
+        let skip = |left: usize| (left > 0).then(|| left.saturating_sub(count));
         // Loaded first: as a rule it is 0, and then nothing is written.
-        self.skipped_searches.load(Ordering::Relaxed) > 0
-            && self.skipped_searches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok()
+        self.unsearched.load(Ordering::Relaxed) > 0
+            && self.unsearched.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok()
     }
 
     /// The entry of an inode, if the cache has this inode under its number.

@@ -277,13 +277,13 @@ pub(crate) fn bind_scanned<'b>(
     found: impl Iterator<Item = Found<'b>>,
     before: Version,
 ) -> Result<Vec<&'b [u8]>> {
-    dir.inode().shard.sb.make_room();
     let directory = dir.inode().directory()?;
     let names = dir.sb().names(dir.inode().ino);
     let missing: Vec<_> = {
         let guard = pin();
         found.filter(|found| directory.dirent(names.hash(found.name), found.name, &guard).is_none()).collect()
     };
+    dir.inode().shard.sb.make_room(missing.len());
     let (mut bare, mut pauses) = (Vec::new(), LOCK_PAUSES);
     for Found { name, attr } in missing {
         match attr {
@@ -300,7 +300,7 @@ pub(crate) fn bind_scanned<'b>(
 pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize> {
     let inode = dir.inode();
     let (sb, directory) = (&inode.shard.sb, inode.directory()?);
-    sb.make_room();
+    sb.make_room(names.len());
     let requests: Vec<Request> = names.iter().map(|&name| (inode.ino, name.into())).collect();
     let mut claims: Vec<_> =
         requests.iter().filter_map(|request| Some((&*request.1, sb.requests.claim(request)?))).collect();

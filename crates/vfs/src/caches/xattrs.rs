@@ -23,6 +23,10 @@ fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
     backing.xattrs_one(ino).map(map_of)
 }
 
+fn bytes_of(map: &XattrMap) -> usize {
+    map.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
 fn map_of(xattrs: Vec<Xattr>) -> XattrMap {
     xattrs.into_iter().collect()
 }
@@ -33,7 +37,7 @@ pub(crate) fn load_many_xattrs<'i>(inodes: impl Iterator<Item = (usize, &'i Inod
     let mut failed = Vec::new();
     let mut left: Vec<(usize, &Inode)> = inodes.filter(|(_, inode)| inode.cached_xattrs(&pin()).is_none()).collect();
     while let Some(sb) = left.first().map(|(_, inode)| &inode.shard.sb) {
-        sb.make_room();
+        sb.make_room(left.len());
         let (here, others): (Vec<_>, Vec<_>) = left.iter().partition(|(_, inode)| Arc::ptr_eq(&inode.shard.sb, sb));
         failed.extend(match sb.ask_backing() {
             Some(backing) => load_xattrs_of(sb, backing, &here),
@@ -137,10 +141,11 @@ impl Inode {
     /// Stores the first map. If another thread has stored one, that is as good, because changes are
     /// made afterwards only.
     fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
+        let bytes = if self.is_backed() { bytes_of(&map) } else { 0 };
         let xattrs = Xattrs::new(map);
         match self.xattrs.compare_exchange(None, Some(xattrs.clone())) {
             Ok(_) => {
-                self.xattrs_changed();
+                self.count_xattrs(&xattrs, bytes);
                 xattrs
             }
             Err(_) => self.held_xattrs().expect("once there, they stay while the inode does"),
@@ -158,19 +163,17 @@ impl Inode {
         xattrs: &Xattrs,
         change: impl FnOnce(&mut XattrMap) -> Result<()>,
     ) -> Result<()> {
-        xattrs.change(change)?;
-        self.xattrs_changed();
-        Ok(())
+        xattrs.change(|map| {
+            change(map)?;
+            self.count_xattrs(xattrs, bytes_of(map));
+            Ok(())
+        })
     }
 
     /// Counts the bytes of the extended attributes for the limit of the inode cache.
-    fn xattrs_changed(&self) {
-        if self.is_backed() {
-            let guard = pin();
-            let map = self.cached_xattrs(&guard).flatten();
-            let bytes = map.map_or(0, |map| map.iter().map(|(name, value)| name.len() + value.len()).sum());
-            self.count_xattr_bytes(bytes, &guard);
-        }
+    fn count_xattrs(&self, xattrs: &Xattrs, bytes: usize) {
+        let counted = xattrs.counted_bytes.swap(bytes, Ordering::Relaxed);
+        self.shard.sb.inodes.count_extra(counted, bytes);
     }
 
     /// Others may have changed the extended attributes: requests those that are cached again. The

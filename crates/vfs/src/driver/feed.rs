@@ -36,7 +36,7 @@ struct Inner {
     /// The cache of the tree, as long as there is one. A report is made under this lock, so the
     /// thread that takes the tree apart waits for it.
     cache: RwLock<Option<Box<dyn ReportedTo>>>,
-    /// Whether there is a cache. Atomic, with release and acquire.
+    /// See [`Feed::is_connected`]. Atomic, with release and acquire.
     is_connected: AtomicBool,
     subscribers: RwLock<Vec<Weak<Subscriber>>>,
 }
@@ -162,8 +162,8 @@ impl Feed {
         self.0.inodes.load(Ordering::SeqCst)
     }
 
-    /// Whether the tree has been made and was not shut down. Afterwards it asks for nothing new,
-    /// and forgets what is left when it drops the driver.
+    /// Whether the tree has been made and was not shut down. After the shutdown only files that are
+    /// still open call the backing, and the thread that drops the driver forgets their numbers.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.0.is_connected.load(Ordering::Acquire)
@@ -175,9 +175,13 @@ impl Feed {
         self.0.is_connected.store(true, Ordering::Release);
     }
 
+    /// The tree was shut down.
+    pub(crate) fn end(&self) {
+        self.0.is_connected.store(false, Ordering::Release);
+    }
+
     /// The cache is not used any more when this returns.
     pub(crate) fn disconnect(&self) {
-        self.0.is_connected.store(false, Ordering::Release);
         *self.0.cache.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -62,6 +62,9 @@ pub(crate) fn take_apart(root: &DentryRef) {
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();
     root.0.sb().send_forgets();
+    if let Some(feed) = &root.0.sb().feed {
+        feed.end();
+    }
 }
 
 /// From now on, reports of changes by others do not reach the cache.

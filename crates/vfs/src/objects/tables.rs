@@ -37,9 +37,9 @@ pub(crate) struct InodeCache {
     pub is_full: AtomicBool,
     /// Asks a server's clients to forget numbers.
     pub pruner: RwLock<Weak<Pruner>>,
-    /// How many searches for idle inodes are skipped, because the last one was not worth its time.
-    /// Atomic: a hint.
-    pub skipped_searches: AtomicUsize,
+    /// How many inodes may be added without a search for idle ones, because the last search was not
+    /// worth its time. Atomic: a hint.
+    pub unsearched: AtomicUsize,
     /// The inodes that were evicted, and those that the backing was told to forget. An answer that
     /// was requested before may be older than what was cached, or the backing may not know the
     /// number any more.
@@ -63,7 +63,7 @@ impl InodeCache {
             bytes_max: options.cached_bytes,
             is_full: AtomicBool::new(false),
             pruner: RwLock::new(Weak::<fn(&[u64])>::new()),
-            skipped_searches: AtomicUsize::new(0),
+            unsearched: AtomicUsize::new(0),
             departures: Departures::new(),
         }
     }

@@ -122,7 +122,7 @@ fn carry_out<C: PreparedChange>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C
     }
     // This may have removed the last name of an inode that no thread had open.
     sb.send_forgets();
-    sb.make_room();
+    sb.make_room(1);
     step
 }
 

@@ -112,7 +112,7 @@ impl Vfs {
                 Ok(found) => return Ok(found),
                 Err(unknown) => {
                     let inode = unknown.0.inode();
-                    inode.shard.sb.make_room();
+                    inode.shard.sb.make_room(1);
                     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
                     drop(inode.load_xattrs(backing)?);
                 }
@@ -202,7 +202,7 @@ impl Vfs {
         })?;
         let Some(dentry) = backed else { return Ok(()) };
         let inode = dentry.0.inode();
-        inode.shard.sb.make_room();
+        inode.shard.sb.make_room(1);
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.change_stored_xattrs(&*inode.load_xattrs(backing)?, |map| {
             edit(map)?;
