@@ -91,7 +91,7 @@ fn detach(mount_point: &Path) {
 fn notifier(server: &mut Server, device: &Arc<OwnedFd>, minor: u32) -> Option<Notifier> {
     let notifier = Notifier::start(server.vfs(), device, server.options().tells_kernel(), minor);
     if let Err(error) = &notifier {
-        warn!(%error, "no thread: the kernel is told nothing");
+        warn!(%error, "cannot start the thread that notifies the kernel");
         server.cannot_notify();
     }
     notifier.ok().flatten()

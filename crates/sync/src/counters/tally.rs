@@ -50,7 +50,7 @@ impl Counter {
         grow(&self.down, n)
     }
 
-    /// What was added to this part: for work that is done once in so many additions.
+    /// The sum of all additions to this part, for work that is done once in so many of them.
     #[inline]
     #[must_use]
     pub fn added(&self) -> u64 {

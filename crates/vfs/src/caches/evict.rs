@@ -154,7 +154,7 @@ impl SuperBlock {
         }
         cache.note_size();
         if let Ok(_evicting) = self.evicting.try_read() {
-            // What cannot be stored at present stays in the cache.
+            // If its times cannot be stored now, it stays.
             let _ = self.evict_one(&self.namespace, dentry, false);
         }
     }
@@ -296,12 +296,11 @@ impl SuperBlock {
         if !self.forgets.take_strays() {
             return;
         }
-        let mut unsent = Unsent(&self.forgets, true);
+        let _unsent = Unsent(&self.forgets);
         for ino in self.forgets.numbers() {
             let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
             self.send_forget(ino);
         }
-        unsent.1 = false;
     }
 
     /// Tells the backing to forget a number, unless it is in use again. The caller holds the
@@ -328,11 +327,11 @@ impl SuperBlock {
 }
 
 /// Numbers that this thread is about to send. If the backing panics, others are to send them.
-struct Unsent<'a>(&'a Forgets, bool);
+struct Unsent<'a>(&'a Forgets);
 
 impl Drop for Unsent<'_> {
     fn drop(&mut self) {
-        if self.1 {
+        if thread::panicking() {
             self.0.leave_to_others();
         }
     }

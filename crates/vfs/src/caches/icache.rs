@@ -121,7 +121,7 @@ impl InodeCache {
     /// Removes a frozen inode.
     pub(crate) fn evict(&self, frozen: Frozen<'_>, guard: &Guard) {
         if let Some(dentry) = self.table.remove(frozen.0, guard) {
-            dentry.inode().count_xattr_bytes(0, guard);
+            dentry.inode().uncount_xattrs(guard);
         }
     }
 
@@ -132,7 +132,7 @@ impl InodeCache {
         if entry.to_ref().note.swap(true, Ordering::AcqRel) {
             return None;
         }
-        dentry.inode().count_xattr_bytes(0, guard);
+        dentry.inode().uncount_xattrs(guard);
         self.table.remove(entry, guard)
     }
 

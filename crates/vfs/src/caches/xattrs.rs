@@ -170,12 +170,6 @@ impl Inode {
         })
     }
 
-    /// Counts the bytes of the extended attributes for the limit of the inode cache.
-    fn count_xattrs(&self, xattrs: &Xattrs, bytes: usize) {
-        let counted = xattrs.counted_bytes.swap(bytes, Ordering::Relaxed);
-        self.shard.sb.inodes.count_extra(counted, bytes);
-    }
-
     /// Others may have changed the extended attributes: requests those that are cached again. The
     /// caller holds no guard.
     pub(crate) fn refresh_xattrs(&self) -> Result<()> {

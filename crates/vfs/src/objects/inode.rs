@@ -495,10 +495,15 @@ impl Inode {
     }
 
     /// Counts the bytes of the cached extended attributes for the limit of the inode cache.
-    pub(crate) fn count_xattr_bytes(&self, bytes: usize, guard: &Guard) {
+    pub(crate) fn count_xattrs(&self, xattrs: &Xattrs, bytes: usize) {
+        let counted = xattrs.counted_bytes.swap(bytes, Ordering::Relaxed);
+        self.shard.sb.inodes.count_extra(counted, bytes);
+    }
+
+    /// The inode leaves the cache: its extended attributes do not count any more.
+    pub(crate) fn uncount_xattrs(&self, guard: &Guard) {
         if let Some(xattrs) = self.xattrs.load(guard) {
-            let counted = xattrs.to_ref().counted_bytes.swap(bytes, Ordering::Relaxed);
-            self.shard.sb.inodes.count_extra(counted, bytes);
+            self.count_xattrs(xattrs.to_ref(), 0);
         }
     }
 
@@ -586,7 +591,7 @@ impl Drop for Inode {
             && let Some(xattrs) = self.xattrs.swap(None)
         {
             if self.backed {
-                sb.inodes.count_extra(xattrs.counted_bytes.swap(0, Ordering::Relaxed), 0);
+                self.count_xattrs(&xattrs, 0);
             } else {
                 xattrs.take(|name, value| sb.driver.release(cost_of(name, value.len())));
             }
