@@ -5,6 +5,7 @@ use std::{
     ffi::CString,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    time::Duration,
 };
 
 use rustix::fs::{OFlags, XattrFlags};
@@ -72,6 +73,19 @@ impl Handle {
     /// # Errors
     /// ESTALE if the inode is gone, EPERM without CAP_DAC_READ_SEARCH, and those of open(2).
     pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        // ext4 answers ENOMEM, too, while it gives the number of an inode that is gone to a new
+        // file (`iget_locked` finds an inode with I_CREATING). That takes microseconds, and a
+        // little longer if it waits for the journal.
+        for pause in (0..10).map(|round| Duration::from_micros(10 << round)) {
+            match self.try_open(mount, flags) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => std::thread::sleep(pause),
+                opened => return opened,
+            }
+        }
+        self.try_open(mount, flags)
+    }
+
+    fn try_open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut raw = RawHandle { bytes: self.bytes.len() as libc::c_uint, kind: self.kind, handle: [0; HANDLE_MAX] };
         raw.handle[..self.bytes.len()].copy_from_slice(&self.bytes);
         let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;

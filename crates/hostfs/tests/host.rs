@@ -283,7 +283,9 @@ fn an_inode_number_that_the_host_uses_again_is_another_inode() {
     skipped("the file system of the temporary directory does not use inode numbers again");
 }
 
-/// Others have removed a file that is open, and the tree has no descriptor of it any more.
+/// Others have removed a file that is open, and the tree has no descriptor of it any more. Then the
+/// host gives its inode number to file after file: while it makes one, ext4 answers ENOMEM to those
+/// that open the old file by its handle.
 #[test]
 fn errors_of_the_host_reach_lseek() {
     let tree = Tree::new(HostOptions::new().descriptors(0).recheck(Recheck::Never));
@@ -293,9 +295,19 @@ fn errors_of_the_host_reach_lseek() {
     let file = tree.open("file", OpenFlags::RDONLY).unwrap();
     assert!(others.iter().all(|name| tree.stat(name).is_ok()));
     fs::remove_file(tree.host("file")).unwrap();
-    for seek in [Seek::Data(0), Seek::Hole(0)] {
-        assert_eq!(file.lseek(seek), Err(Error::Stale));
-    }
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for _ in 0..5_000 {
+                fs::write(tree.host("new"), "").unwrap();
+                fs::remove_file(tree.host("new")).unwrap();
+            }
+        });
+        while !other.is_finished() {
+            for seek in [Seek::Data(0), Seek::Hole(0)] {
+                assert_eq!(file.lseek(seek), Err(Error::Stale));
+            }
+        }
+    });
 }
 
 /// A thread replaces a directory by a symbolic link that leads out of the tree, again and again.
