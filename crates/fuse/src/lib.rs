@@ -32,7 +32,8 @@
 //!    server tells it of those that others make (`notifier`). [`ServerOptions`] says how long. A
 //!    negative dentry would hide an entry that the kernel has not made (`server::negatives`).
 //! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
-//!    are (`server::mappable`).
+//!    are. Or it reads and writes files of the host by itself, and the tree must ask the host what
+//!    they have become (`server::open_inodes`).
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
 //!    that (`server::space`).
 //! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller

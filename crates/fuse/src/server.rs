@@ -1,14 +1,16 @@
 //! The server: each request of the kernel as operations on the tree.
 
 mod attr;
+#[allow(unsafe_code)]
+mod backing_file;
 mod caller;
 mod dir;
 mod file;
 mod handles;
 mod idle_memory;
-mod mappable;
 mod namespace;
 mod negatives;
+mod open_inodes;
 mod space;
 mod xattr;
 mod xcreate;
@@ -27,8 +29,8 @@ use tracing::{debug, error, warn};
 use crate::nodes::{Attr, Nodes};
 use handles::Handles;
 use idle_memory::IdleMemory;
-use mappable::Mappable;
 use negatives::Negatives;
+use open_inodes::OpenInodes;
 use space::SpaceWaiter;
 use xcreate::FailedCalls;
 
@@ -128,7 +130,7 @@ pub struct Server {
     vfs: Vfs,
     nodes: Nodes,
     handles: Handles,
-    mappable: Mappable,
+    open_inodes: OpenInodes,
     space: SpaceWaiter,
     negatives: Negatives,
     failed_calls: FailedCalls,
@@ -150,7 +152,7 @@ impl Server {
             nodes: Nodes::new(&vfs),
             vfs,
             handles: Handles::new(),
-            mappable: Mappable::new(),
+            open_inodes: OpenInodes::new(),
             space: SpaceWaiter::new(NonZeroUsize::MIN),
             negatives: Negatives::new(),
             failed_calls: FailedCalls::default(),
@@ -191,6 +193,11 @@ impl Server {
     /// The kernel listens at this device.
     pub(crate) fn connect(&mut self, device: &Arc<OwnedFd>) {
         self.device = Arc::downgrade(device);
+    }
+
+    /// From now on the kernel reads and writes files of the host by itself, if the tree has them.
+    pub(crate) fn pass_through(&mut self) {
+        self.open_inodes.pass_through(self.device.clone());
     }
 
     /// The kernel cannot be told of changes by others: it must ask.
@@ -270,12 +277,40 @@ impl Server {
     /// The attributes of `dentry`, to go with another result. They are read past the tracer,
     /// because no program has asked for them by themselves.
     fn attr_of(&self, dentry: &DentryRef) -> Attr {
+        // Without an answer of the tree, the kernel gets the last attributes that are known.
+        let _ = self.see_changes(dentry);
         self.nodes.attr(dentry.stat())
+    }
+
+    /// If the kernel writes to this file without a request, the tree asks for its attributes again.
+    fn see_changes(&self, dentry: &DentryRef) -> Result<()> {
+        if self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).backing.is_some() {
+            self.vfs.changed_elsewhere(dentry);
+            self.vfs.getattr(dentry)?;
+        }
+        Ok(())
+    }
+
+    /// How long the kernel may keep these attributes. It does not notice that a program writes to a
+    /// mapping of a backing file.
+    pub(crate) fn attr_valid(&self, attr: &Attr) -> Duration {
+        let is_written = || self.open_inodes.unseen(attr.stat.ino).writes;
+        if self.open_inodes.passes_through() && is_written() { Duration::ZERO } else { self.options.valid }
     }
 
     /// Stores an open file, and returns its handle.
     fn keep(&self, file: File) -> Result<u64> {
-        self.handles.keep(file, |file| self.mappable.opened(file))
+        // A trace is to see each read and write.
+        self.handles.keep(file, |file| self.open_inodes.opened(file, !self.vfs.is_traced()))
+    }
+
+    /// The number of the backing file that the kernel uses for this handle.
+    pub(crate) fn backing_of(&self, handle: u64) -> Option<u32> {
+        if !self.open_inodes.passes_through() {
+            return None;
+        }
+        let backing = |file: &File| Ok(self.open_inodes.unseen(file.dentry().ino()).backing);
+        self.with_file(handle, backing).ok().flatten()
     }
 
     /// Runs `with` with the open file of a handle.
@@ -286,7 +321,9 @@ impl Server {
     /// Closes a handle.
     fn close(&self, handle: u64) -> Result<()> {
         let file = self.handles.take(handle)?;
-        self.mappable.closed(&file);
+        if self.open_inodes.closed(&file) {
+            self.vfs.changed_elsewhere(file.dentry());
+        }
         if file.dentry().is_unlinked() {
             self.removed();
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pando_vfs::Error;
-use rustix::io::Errno;
+use rustix::{io::Errno, thread::CapabilitySet};
 use tracing::{info, warn};
 use zerocopy::IntoBytes;
 
@@ -29,6 +29,10 @@ use crate::{
 /// The number of requests that the kernel may have in flight in the background (read-ahead,
 /// asynchronous I/O).
 const MAX_BACKGROUND: u16 = 64;
+
+/// How deep the file systems of a mount are stacked, with passthrough: on a file system that is not
+/// stacked itself. The kernel allows two, so one overlay can still be above.
+const STACK_DEPTH: u32 = 1;
 
 /// A mounted tree after INIT.
 pub(crate) struct Session {
@@ -54,7 +58,7 @@ impl Session {
         // it has the mode in its cache and must keep that up to date.
         let mut dispatcher = Dispatcher { server, clear_privileges: !options.suid };
         dispatcher.server.connect(&device);
-        let Agreed { by_ring, minor } = match agree(&device, &mut dispatcher, options.readdirplus, rings) {
+        let Agreed { by_ring, minor } = match agree(&device, &mut dispatcher, options, rings) {
             Ok(agreed) => agreed,
             Err(error) => {
                 drop(device);
@@ -113,7 +117,7 @@ struct Agreed {
 }
 
 /// Answers INIT.
-fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> io::Result<Agreed> {
+fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, options: &MountOptions, rings: bool) -> io::Result<Agreed> {
     let mut buffer = vec![0; MIN_BUFFER_BYTES];
     loop {
         let Received::Request(len) = receive(device.as_fd(), &mut buffer)? else {
@@ -138,7 +142,7 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
         if init.minor < notifier::MINOR_OF_CHANGES && !major_only {
             dispatcher.server.cannot_notify();
         }
-        let agreed = agreed(&init, dispatcher, readdirplus, rings);
+        let agreed = agreed(&init, dispatcher, options, rings);
         reply.extend_from_slice(init_out(&init, agreed).as_bytes());
         send(device.as_fd(), &mut reply, unique, Ok(size_of::<InitOut>()));
         if !major_only {
@@ -148,12 +152,16 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, readdirplus: bool, rings
 }
 
 /// The features that both sides have.
-fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, readdirplus: bool, rings: bool) -> InitFlags {
+fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, rings: bool) -> InitFlags {
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
-    let wanted = wanted(readdirplus, dispatcher.server.options(), dispatcher.clear_privileges, rings);
+    let mut wanted = wanted(options.readdirplus, dispatcher.server.options(), dispatcher.clear_privileges, rings);
+    wanted.set(InitFlags::PASSTHROUGH, passes_through(options));
     // An older kernel lacks some of them: each is an improvement, none is required.
     let (agreed, missing) = (wanted & offered, wanted - offered);
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);
+    if agreed.contains(InitFlags::PASSTHROUGH) {
+        dispatcher.server.pass_through();
+    }
     info!(
         kernel = format_args!("{}.{}", init.major, init.minor),
         ?missing,
@@ -161,6 +169,13 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, readdirplus: bool, rings: 
         "the kernel has connected"
     );
     agreed
+}
+
+/// Whether the kernel is to read and write files of the host by itself.
+fn passes_through(options: &MountOptions) -> bool {
+    let is_capable =
+        || rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    options.passthrough && !options.no_atime && options.injector.is_none() && is_capable()
 }
 
 fn init_out(init: &InitIn, agreed: InitFlags) -> InitOut {
@@ -175,6 +190,7 @@ fn init_out(init: &InitIn, agreed: InitFlags) -> InitOut {
         max_write: MAX_WRITE_BYTES,
         time_gran: 1,
         max_pages: max_pages(rustix::param::page_size()),
+        max_stack_depth: if agreed.contains(InitFlags::PASSTHROUGH) { STACK_DEPTH } else { 0 },
         ..InitOut::default()
     }
 }

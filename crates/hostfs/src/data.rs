@@ -111,4 +111,8 @@ impl FileData for HostData {
         let file = self.open(Use::Read).or_else(|_| self.open(Use::Write))?;
         retry(|| fsync(&*file))
     }
+
+    fn backing_file(&self) -> Result<Option<Arc<OwnedFd>>> {
+        self.open(Use::Read).map(Some)
+    }
 }

@@ -111,6 +111,12 @@ impl Vfs {
         let (vfs, min_latency) = (self.clone(), options.min_latency);
         Ok(Tracer { vfs, session, threads: Vec::new(), min_latency, lost: 0, words: Vec::new() })
     }
+
+    /// Whether a trace of this namespace is active.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.namespace().tracing.active.load(Ordering::Relaxed) != 0
+    }
 }
 
 impl Tracer {

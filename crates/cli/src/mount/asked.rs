@@ -59,6 +59,7 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
     let mount = pando_fuse::MountOptions {
         allow_other: args.allow_other,
         readdirplus: !args.injector.no_readdirplus,
+        passthrough: args.source.is_some(),
         ..pando_fuse::MountOptions::default()
     };
     let mut asked = Asked { mount, set: Vec::new(), remount: false, without_effect: Vec::new() };

@@ -15,9 +15,9 @@ use crate::{
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
-            CreateIn, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
-            Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SizeOut,
-            StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
+            CreateIn, EntryOut, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
+            MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn,
+            SetxattrIn, SizeOut, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
     },
@@ -55,13 +55,13 @@ impl<'a, 'r> Exchange<'a, 'r> {
             Opcode::Lookup => self.lookup(),
             Opcode::Getattr => {
                 let attr = server.getattr(node)?;
-                self.reply.put(&attr_out(&attr, self.valid()))
+                self.reply.put(&attr_out(&attr, server.attr_valid(&attr)))
             }
             Opcode::Statx if server.options().birth_times => {
                 // The reply has all fields, whichever the request asks for.
                 args.structure::<StatxIn>()?;
                 let attr = server.getattr(node)?;
-                self.reply.put(&statx_out(&attr, self.valid()))
+                self.reply.put(&statx_out(&attr, server.attr_valid(&attr)))
             }
             // The kernel asks once, and never again.
             Opcode::Statx => Err(Error::NotImplemented),
@@ -94,7 +94,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             }
             Opcode::Link => {
                 let (LinkIn { old_node }, name) = (args.structure()?, args.name()?);
-                let mut entry = entry_out(&server.link(caller, old_node, node, name)?, self.valid());
+                let mut entry = self.entry_out(&server.link(caller, old_node, node, name)?);
                 if server.options().tells_kernel() {
                     // The kernel takes these attributes also if it was told of a change meanwhile.
                     (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
@@ -174,16 +174,20 @@ impl<'a, 'r> Exchange<'a, 'r> {
         if self.server.options().keeps_listings() { fopen::KEEP_CACHE | fopen::CACHE_DIR } else { 0 }
     }
 
+    fn entry_out(&self, attr: &Attr) -> EntryOut {
+        entry_out(attr, self.valid(), self.server.attr_valid(attr))
+    }
+
     fn entry(&mut self, made: Result<Attr>) -> Result<()> {
-        let entry = entry_out(&made?, self.valid());
+        let entry = self.entry_out(&made?);
         self.reply.put(&entry)
     }
 
     fn lookup(&mut self) -> Result<()> {
-        let (valid, name) = (self.valid(), self.request.args.name()?);
+        let name = self.request.args.name()?;
         match self.server.lookup(self.caller, self.node, name)? {
-            Some(attr) => self.reply.put(&entry_out(&attr, valid)),
-            None if valid.is_zero() => Err(Error::NoEntry),
+            Some(attr) => self.reply.put(&self.entry_out(&attr)),
+            None if self.valid().is_zero() => Err(Error::NoEntry),
             None => self.reply.put(&negative_out(self.server.options().negative_valid())),
         }
     }
@@ -211,7 +215,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         // clears.
         let caller = if has(fattr::SIZE) { self.writer(has(fattr::KILL_SUIDGID)) } else { self.caller };
         let attr = self.server.setattr(caller, self.node, &change)?;
-        self.reply.put(&attr_out(&attr, self.valid()))
+        self.reply.put(&attr_out(&attr, self.server.attr_valid(&attr)))
     }
 
     /// The caller of a request that changes contents. If the kernel says whether such a change
@@ -223,13 +227,21 @@ impl<'a, 'r> Exchange<'a, 'r> {
     fn open(&mut self, flags: u32) -> Result<()> {
         let asked: OpenIn = self.request.args.structure()?;
         let handle = self.server.open(self.caller, self.node, asked.flags)?;
-        self.reply.put(&OpenOut { handle, flags, backing_id: 0 })
+        self.opened(handle, flags)
     }
 
     fn created(&mut self, made: Result<(Attr, u64)>) -> Result<()> {
         let (attr, handle) = made?;
-        self.reply.put(&entry_out(&attr, self.valid()))?;
-        self.reply.put(&OpenOut { handle, flags: self.file_flags(), backing_id: 0 })
+        self.reply.put(&self.entry_out(&attr))?;
+        self.opened(handle, self.file_flags())
+    }
+
+    fn opened(&mut self, handle: u64, flags: u32) -> Result<()> {
+        let open = match self.server.backing_of(handle) {
+            Some(backing_id) => OpenOut { handle, flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing_id },
+            None => OpenOut { handle, flags, backing_id: 0 },
+        };
+        self.reply.put(&open)
     }
 
     fn write(&mut self) -> Result<()> {
@@ -282,11 +294,12 @@ impl<'a, 'r> Exchange<'a, 'r> {
     }
 
     fn readdirplus(&mut self) -> Result<()> {
-        let valid = self.valid();
+        let (server, valid) = (self.server, self.valid());
         let ReadWriteIn { handle, offset, size, .. } = self.request.args.structure()?;
         self.reply.at_most(size);
         let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
-            let node = attr.map_or_else(|| dots_out(entry), |attr| entry_out(&attr, valid));
+            let entry_of = |attr: Attr| entry_out(&attr, valid, server.attr_valid(&attr));
+            let node = attr.map_or_else(|| dots_out(entry), entry_of);
             self.reply.dirent_plus(&node, entry)
         };
         self.server.readdirplus(self.caller, handle, offset, &mut add)

@@ -38,6 +38,12 @@ pub struct MountOptions {
     pub labels: Vec<String>,
     /// List directories with attributes (READDIRPLUS). A naive server lists names only.
     pub readdirplus: bool,
+    /// For a driver that has the contents in files of the host
+    /// ([`FileData::backing_file`](pando_vfs::FileData::backing_file)): let the kernel read and
+    /// write them by itself (passthrough, Linux 6.9). It needs CAP_SYS_ADMIN. It has no effect with
+    /// an injector, and with `no_atime`, since the host stamps atime by the options of its own
+    /// mount.
+    pub passthrough: bool,
     /// The threads that read requests.
     pub threads: Threads,
     /// Delays requests, fails them, or counts them.
@@ -89,6 +95,7 @@ impl Default for MountOptions {
             max_read: None,
             labels: Vec::new(),
             readdirplus: true,
+            passthrough: false,
             threads: Threads::default(),
             injector: None,
         }

@@ -19,7 +19,11 @@ impl Server {
     /// # Errors
     /// See [`Server`].
     pub fn getattr(&self, node: u64) -> Result<Attr> {
-        self.guarded("getattr", || Ok(self.nodes.attr(self.vfs.getattr(&self.nodes.get(node)?)?)))
+        self.guarded("getattr", || {
+            let dentry = self.nodes.get(node)?;
+            self.see_changes(&dentry)?;
+            Ok(self.nodes.attr(self.vfs.getattr(&dentry)?))
+        })
     }
 
     /// Changes attributes of `node`. Returns all attributes after the change.
@@ -33,6 +37,7 @@ impl Server {
                 self.change_nothing(caller, &dentry)?;
                 return Ok(self.attr_of(&dentry));
             }
+            self.see_changes(&dentry)?;
             let before = dentry.stat().mode;
             if change.size.is_some() {
                 self.freed();

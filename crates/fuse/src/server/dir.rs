@@ -35,6 +35,12 @@ impl Server {
     pub fn xgetdents(&self, caller: Caller, handle: u64, cookie: u64, mask: Mask, buffer: &mut [u8]) -> Result<Packed> {
         self.guarded("xgetdents", || {
             let context = Context::new(&self.vfs, caller.reader_credentials().ok_or(Error::NotTty)?);
+            if mask.contains(Mask::STAT) && self.open_inodes.passes_through() {
+                for ino in self.open_inodes.written() {
+                    // It may be closed and forgotten by now.
+                    let _ = self.nodes.get(self.nodes.number(ino)).and_then(|dentry| self.see_changes(&dentry));
+                }
+            }
             let mut packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
             if let Next::Needs(_) = packed.next {
                 let mask = mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES;
@@ -95,9 +101,9 @@ impl Server {
                     }
                     // If others may have changed the inode since, the notification about it finds
                     // it counted, or these attributes are newer.
-                    let is_told = self.options.tells_kernel();
+                    let is_told = self.options.tells_kernel() || self.open_inodes.passes_through();
                     let attr = |(stat, dentry): (&Stat, &DentryRef)| {
-                        self.nodes.attr(if is_told { dentry.stat() } else { *stat })
+                        if is_told { self.attr_of(dentry) } else { self.nodes.attr(*stat) }
                     };
                     if add(&shown, found.map(attr)) {
                         empty = false;

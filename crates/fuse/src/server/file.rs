@@ -121,6 +121,7 @@ impl Server {
     pub fn fallocate(&self, caller: Caller, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
+                self.see_changes(file.dentry())?;
                 self.clear_privileges(caller, file.dentry())?;
                 self.freed();
                 self.space.retry(|| file.fallocate(mode, offset, len))
@@ -143,7 +144,8 @@ impl Server {
                 _ => return Err(Error::Invalid),
             };
             self.with_file(handle, |file| {
-                if !self.mappable.has(file) {
+                self.see_changes(file.dentry())?;
+                if !self.open_inodes.unseen(file.dentry().ino()).mapped {
                     return file.lseek(seek);
                 }
                 let size = file.stat().size;

@@ -92,6 +92,8 @@ bitflags::bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// There is a second word of flags.
         const INIT_EXT = 1 << 30;
+        /// The kernel can read and write backing files by itself.
+        const PASSTHROUGH = 1 << 37;
         const OVER_IO_URING = 1 << 41;
     }
 }
@@ -119,6 +121,8 @@ pub(crate) mod fopen {
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     /// No FLUSH at close.
     pub(crate) const NOFLUSH: u32 = 1 << 5;
+    /// The kernel reads and writes the backing file by itself.
+    pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
 
 /// The kind of a message to the kernel that answers no request (`enum fuse_notify_code`).

@@ -180,15 +180,16 @@ expires! {
     StatxOut: attr_valid attr_valid_nsec;
 }
 
-/// A node that is given to the kernel.
-pub(crate) fn entry_out(attr: &Attr, valid: Duration) -> EntryOut {
+/// A node that is given to the kernel. The name stays valid for the time `valid`, the attributes
+/// for `attr_valid`.
+pub(crate) fn entry_out(attr: &Attr, valid: Duration, attr_valid: Duration) -> EntryOut {
     EntryOut {
         node: attr.node,
         generation: attr.generation.into(),
         entry_valid: valid.as_secs(),
-        attr_valid: valid.as_secs(),
+        attr_valid: attr_valid.as_secs(),
         entry_valid_nsec: valid.subsec_nanos(),
-        attr_valid_nsec: valid.subsec_nanos(),
+        attr_valid_nsec: attr_valid.subsec_nanos(),
         attr: attr_bytes(attr),
     }
 }

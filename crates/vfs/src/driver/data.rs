@@ -1,6 +1,10 @@
 //! The bytes of files.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::OwnedFd,
+    sync::Arc,
+};
 
 use crate::{Result, types::layout::Layout};
 
@@ -122,4 +126,14 @@ pub trait FileData: Send + Sync {
     /// # Errors
     /// Those of the store.
     fn sync(&mut self) -> Result<()>;
+
+    /// A descriptor of the file on the host that has these bytes, open for reading. A kernel that
+    /// gets it may open the file again, and then read and write the bytes without a call here
+    /// ([`File::backing_file`](crate::File::backing_file)). None if the bytes are elsewhere.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn backing_file(&self) -> Result<Option<Arc<OwnedFd>>> {
+        Ok(None)
+    }
 }

@@ -51,6 +51,16 @@ impl Vfs {
         })
     }
 
+    /// The contents or attributes of this inode were changed past the tree, as through
+    /// [`File::backing_file`](crate::File::backing_file). The next use of the attributes asks the
+    /// backing. In memory it does nothing.
+    pub fn changed_elsewhere(&self, dentry: &DentryRef) {
+        let inode = dentry.0.inode();
+        if inode.is_backed() {
+            inode.set_reported();
+        }
+    }
+
     /// Whether the caller may do `want` with the file at a path (faccessat).
     ///
     /// # Errors

@@ -3,6 +3,8 @@
 use std::{
     io::{IoSlice, IoSliceMut},
     ops::Deref,
+    os::fd::OwnedFd,
+    sync::Arc,
 };
 
 use pando_sync::pin;
@@ -99,6 +101,19 @@ impl File {
                 }
             }
         })
+    }
+
+    /// The file on the host that has the contents, open for reading, if the driver has one. Who
+    /// writes to it bypasses the tree: after a write, and before the tree is to show it, comes
+    /// [`Vfs::changed_elsewhere`](crate::Vfs::changed_elsewhere).
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn backing_file(&self) -> Result<Option<Arc<OwnedFd>>> {
+        match self.kind {
+            FileKind::File => self.inode().contents()?.map_or(Ok(None), |state| state.look(|data| data.backing_file())),
+            _ => Ok(None),
+        }
     }
 
     fn readable(&self) -> Result<()> {
