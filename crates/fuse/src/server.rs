@@ -111,6 +111,8 @@ pub(crate) struct MountFlags {
     pub(crate) no_dir_atime: bool,
     /// Setuid and setgid bits are honoured. Then the kernel says which of them to clear, and when.
     pub(crate) suid: bool,
+    /// Other users than the one who mounts have access.
+    pub(crate) has_others: bool,
     /// The number of threads that serve requests.
     pub(crate) threads: NonZeroUsize,
 }
@@ -142,6 +144,7 @@ pub struct Server {
     no_atime: bool,
     no_dir_atime: bool,
     suid: bool,
+    has_others: bool,
 }
 
 impl Server {
@@ -162,6 +165,7 @@ impl Server {
             no_atime: false,
             no_dir_atime: false,
             suid: false,
+            has_others: false,
         }
     }
 
@@ -169,12 +173,12 @@ impl Server {
     /// requests, a request that finds no space shortly after a removal may wait until the kernel
     /// has released what was removed.
     pub(crate) fn mounted(self, flags: MountFlags) -> Self {
-        let MountFlags { no_atime, no_dir_atime, suid, threads } = flags;
+        let MountFlags { no_atime, no_dir_atime, suid, has_others, threads } = flags;
         self.share_waits(threads);
         let idle_memory = IdleMemory::start(pando_vfs::release_free_memory)
             .inspect_err(|error| warn!(%error, "no thread: an idle mount may keep freed memory"))
             .ok();
-        Self { no_atime, no_dir_atime, suid, idle_memory, ..self }
+        Self { no_atime, no_dir_atime, suid, has_others, idle_memory, ..self }
     }
 
     /// Of `threads` threads that serve requests, all but one may wait for space in here. So a
@@ -198,6 +202,12 @@ impl Server {
     /// From now on the kernel reads and writes files of the host by itself, if the tree has them.
     pub(crate) fn pass_through(&mut self) {
         self.open_inodes.pass_through(self.device.clone());
+    }
+
+    /// Whether an ACL may forbid this caller what the mode allows. The kernel checks the ACLs, and
+    /// the server does not read them.
+    fn may_be_restricted(&self, caller: Caller) -> bool {
+        self.has_others && caller.uid != 0 && self.vfs.has_acls()
     }
 
     /// The kernel cannot be told of changes by others: it must ask.

@@ -156,6 +156,9 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
     let mut wanted = wanted(options.readdirplus, dispatcher.server.options(), dispatcher.clear_privileges, rings);
     wanted.set(InitFlags::PASSTHROUGH, passes_through(options));
+    // Root may do what the mode forbids, so only other callers need the ACLs.
+    let has_others = options.allow_other || !rustix::process::geteuid().is_root();
+    wanted.set(InitFlags::POSIX_ACL, dispatcher.server.vfs().has_acls() && has_others);
     // An older kernel lacks some of them: each is an improvement, none is required.
     let (agreed, missing) = (wanted & offered, wanted - offered);
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);

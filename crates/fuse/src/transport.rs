@@ -23,8 +23,8 @@ pub trait Transport {
     /// # Errors
     /// The device cannot be opened, the mount is refused, or the kernel is too old.
     fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
-        let MountOptions { no_atime, no_dir_atime, suid, threads, .. } = *options;
-        let flags = MountFlags { no_atime, no_dir_atime, suid, threads: threads.least };
+        let MountOptions { no_atime, no_dir_atime, suid, allow_other, threads, .. } = *options;
+        let flags = MountFlags { no_atime, no_dir_atime, suid, has_others: allow_other, threads: threads.least };
         self.attach(server.mounted(flags), mount_point, options)
     }
 

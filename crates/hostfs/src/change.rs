@@ -25,7 +25,7 @@ use crate::{
 impl Tree {
     pub(crate) fn change(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
         match *change {
-            Change::Create { dir, name, attr } => Ok(Ack::Made(self.create(dir, name, attr)?)),
+            Change::Create { dir, name, attr, umasked } => Ok(Ack::Made(self.create(dir, name, attr, umasked)?)),
             Change::Link { ino, dir, name } => Ok(self.link(ino, dir, name)?),
             Change::Remove { dir, name, ino } => Ok(self.remove(dir, name, ino)?),
             Change::Rename { from, to, flags, ino, target } => Ok(self.rename((from, ino), (to, target), flags)?),
@@ -42,10 +42,17 @@ impl Tree {
         Ok((node, file))
     }
 
-    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> std::result::Result<NodeAttr, CommitError> {
+    fn create(
+        &self,
+        dir: u64,
+        name: &[u8],
+        attr: &NodeAttr,
+        umasked: u32,
+    ) -> std::result::Result<NodeAttr, CommitError> {
         let (dir, dir_fd) = self.dir_fd(dir)?;
         let at = dir_fd.as_fd();
-        let mode = Mode::from_raw_mode(attr.mode);
+        let replaces_umask = umasked != 0 && attr.kind != FileKind::Symlink && self.has_default_acl(at);
+        let mode = Mode::from_raw_mode(attr.mode | if replaces_umask { umasked } else { 0 });
         let make = || match attr.kind {
             FileKind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -89,6 +89,10 @@ impl Backing for HostFs {
         true
     }
 
+    fn has_acls(&self) -> bool {
+        true
+    }
+
     fn accessed(&self, ino: u64) -> Result<()> {
         self.tree.access(&self.tree.node(ino)?)
     }
@@ -193,8 +197,9 @@ impl HostFs {
             Err(Error::NoData | Error::NotPermitted | Error::Access) => None,
             value => Some(value.map(|value| (name.into(), value.into()))),
         };
-        // Those of the system are the host's own, such as ACLs.
-        names.filter(|name| !name.starts_with(b"system.")).filter_map(read).collect()
+        // The others of the system are the host's own.
+        let is_shown = |name: &&[u8]| !name.starts_with(b"system.") || name.starts_with(b"system.posix_acl_");
+        names.filter(is_shown).filter_map(read).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use std::{
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{
     At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Seek, Stat, Subscriber, Timestamp, Vfs,
-    Walk,
+    Walk, XattrFlags,
 };
 use pandofs_testkit::{await_value, has, is_root, skipped};
 
@@ -219,6 +219,42 @@ fn attributes_are_those_of_the_host_after_changes_of_the_tree() {
     ["dir", "link", "dir/symlink"].iter().for_each(|path| same(path));
     file.truncate(5).unwrap();
     same("link");
+}
+
+/// The ACL of a file changes its mode, and a chmod its ACL.
+#[test]
+fn an_acl_is_that_of_the_host_after_changes_of_the_tree() {
+    const ACL: &str = "system.posix_acl_access";
+    let tree = Tree::new(alone());
+    drop(tree.open("file", OpenFlags::RDWR | OpenFlags::CREAT).unwrap());
+    let on_host = || {
+        let mut value = vec![0; 256];
+        let found = rustix::fs::getxattr(tree.host("file"), ACL, &mut value[..]);
+        found.map(|len| value[..len].to_vec()).map_err(|_| Error::NoData)
+    };
+    let in_tree = || tree.vfs.getxattr(&tree.context, At::Cwd, "file", ACL, Walk::empty());
+    // rw- for the owner, rwx for user 7, r-- for the group; mask rwx, and nothing for others.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, u32::MAX), (2, 7, 7), (4, 4, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let entries = entries.iter().flat_map(|(tag, permissions, id)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    });
+    let acl: Vec<u8> = [2, 0, 0, 0].into_iter().chain(entries).collect();
+    let set = tree.vfs.setxattr(&tree.context, At::Cwd, "file", ACL, &acl, XattrFlags::empty(), Walk::empty());
+    if set == Err(Error::NotSupported) {
+        skipped("no ACLs in the temporary directory");
+        return;
+    }
+    set.unwrap();
+    assert_eq!((in_tree(), on_host()), (Ok(acl.clone()), Ok(acl.clone())));
+    assert_eq!(tree.stat("file").unwrap().mode & 0o777, 0o670);
+    tree.vfs.chmod(&tree.context, At::Cwd, "file", 0o640, Walk::empty()).unwrap();
+    assert_eq!(in_tree(), on_host());
+    assert_ne!(in_tree(), Ok(acl.clone()), "the mask has changed");
+
+    let stranger = Context::new(&tree.vfs, Credentials::user(4321, 4321, &[]));
+    let set = tree.vfs.setxattr(&stranger, At::Cwd, "file", ACL, &acl, XattrFlags::empty(), Walk::empty());
+    assert_eq!(set, Err(Error::NotPermitted));
 }
 
 /// Seen to fail: a thread gets the times from before while another one is asking for them, or is

@@ -145,7 +145,7 @@ impl Store {
     /// Makes a change.
     pub(crate) fn change(&mut self, change: &Change<'_>) -> Result<Ack> {
         match *change {
-            Change::Create { dir, name, attr } => {
+            Change::Create { dir, name, attr, .. } => {
                 return self.create(dir, name, attr).and_then(|ino| self.attr(ino)).map(Ack::Made);
             }
             Change::Link { ino, dir, name } => self.link(ino, dir, name)?,

@@ -49,7 +49,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         .cached_bytes(VfsOptions::new().cached_bytes.max(args.cached_inodes.saturating_mul(INODE_BYTES)));
     let (vfs, source) = match &args.source {
         Some(dir) => {
-            let source = SourceTree::open(dir, recheck(args), options)?;
+            let source = SourceTree::open(dir, recheck(args), asked.mount.allow_other, options)?;
             (source.vfs.clone(), Some(source))
         }
         None => (in_memory(args, asked.mount.threads.least.get(), options)?, None),

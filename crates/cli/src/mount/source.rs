@@ -11,6 +11,7 @@ use pando_vfs::{Vfs, VfsOptions};
 use rustix::{
     fs::Mode,
     process::{Resource, Rlimit},
+    thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 
 use super::memory::MemoryWatch;
@@ -30,16 +31,20 @@ pub struct SourceTree {
 }
 
 impl SourceTree {
-    /// A tree on a directory, which others may change or not.
+    /// A tree on a directory, which others may change or not. If it is for `other_users`, this
+    /// thread and those that it starts heed their quotas.
     ///
     /// # Errors
     /// The directory cannot be opened.
-    pub fn open(dir: &Path, recheck: Recheck, options: VfsOptions) -> Result<Self> {
+    pub fn open(dir: &Path, recheck: Recheck, other_users: bool, options: VfsOptions) -> Result<Self> {
         // The kernel has applied the umask of the program that makes a file.
         rustix::process::umask(Mode::empty());
         // For the descriptors of cached inodes, and those of files without names.
         let limit = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        if other_users {
+            heed_quotas();
+        }
         let driver = HostFs::open(dir, HostOptions::new().recheck(recheck))
             .map_err(|error| Failure::system(format_args!("--source {}", for_shell(dir)), &error))?;
         let is_watched = driver.is_watched();
@@ -56,5 +61,14 @@ impl SourceTree {
     /// How many descriptors are open for inodes, and how many inodes are cached.
     pub fn usage(&self) -> (usize, usize) {
         self.driver.usage()
+    }
+}
+
+/// Gives up the capability to exceed quotas.
+fn heed_quotas() {
+    // A thread may always give up a capability.
+    if let Ok(own) = capabilities(None) {
+        let effective = own.effective - CapabilitySet::SYS_RESOURCE;
+        let _ = set_capabilities(None, CapabilitySets { effective, ..own });
     }
 }

@@ -10,7 +10,7 @@ use pando_vfs::{Credentials, DentryRef, FileKind, Result, SetAttr};
 
 use super::Server;
 
-const S_ISGID: u32 = 0o2000;
+pub(super) const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 /// The capability to keep both bits (`capabilities(7)`).
 const CAP_FSETID: u32 = 4;

@@ -30,10 +30,14 @@ impl Server {
     /// the caller may list the directory, so the rest is checked here.
     ///
     /// # Errors
-    /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable
-    /// (single calls are checked by the kernel); see [`Server`].
+    /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable,
+    /// and for others if the tree has ACLs (single calls are checked by the kernel); see
+    /// [`Server`].
     pub fn xgetdents(&self, caller: Caller, handle: u64, cookie: u64, mask: Mask, buffer: &mut [u8]) -> Result<Packed> {
         self.guarded("xgetdents", || {
+            if self.may_be_restricted(caller) {
+                return Err(Error::NotTty);
+            }
             let context = Context::new(&self.vfs, caller.reader_credentials().ok_or(Error::NotTty)?);
             if mask.contains(Mask::STAT) && self.open_inodes.passes_through() {
                 for ino in self.open_inodes.written() {

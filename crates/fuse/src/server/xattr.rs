@@ -1,13 +1,16 @@
 //! Extended attributes.
 
-use pando_vfs::{At, Error, Result, Walk, XattrFlags};
+use pando_vfs::{At, DentryRef, Error, Result, SetAttr, Walk, XattrFlags};
 
-use super::{Caller, Server, is_xcreate};
+use super::{Caller, Server, caller::S_ISGID, is_xcreate};
 
 /// An extended attribute of every inode of a mount: the process ID of the server, in decimal. It is
 /// not stored in the tree, and listxattr does not list it. A program that unmounts can wait for
 /// that process to end.
 pub const SERVER_PID_XATTR: &str = "system.pandofs.server_pid";
+
+/// The ACL that is checked, as an extended attribute.
+const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// The most bytes of all names of one inode, each with its zero byte (`XATTR_LIST_MAX`).
 const LIST_MAX: usize = 65536;
@@ -62,8 +65,23 @@ impl Server {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
             let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
-            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
+            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))?;
+            if name == ACCESS_ACL.as_bytes() { self.clear_setgid(caller, &dentry) } else { Ok(()) }
         })
+    }
+
+    /// Clears setgid if a chmod by this caller would.
+    fn clear_setgid(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
+        let stat = self.vfs.getattr(dentry)?;
+        if stat.mode & S_ISGID == 0 {
+            return Ok(());
+        }
+        let credentials = caller.full_credentials();
+        if credentials.capable || credentials.in_group(stat.gid) {
+            return Ok(());
+        }
+        let change = SetAttr::new().mode(stat.mode & !S_ISGID);
+        self.vfs.setattr(&self.context(caller, 0), dentry, &change).map(drop)
     }
 
     /// Removes an extended attribute.

@@ -95,7 +95,8 @@ impl Server {
     pub(super) fn made(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         let is_dir = self.nodes.get(node)?.kind() == FileKind::Directory;
         let is_mounted = self.device.strong_count() > 0;
-        if !is_dir || !is_mounted || caller.maker_credentials(name == XCREATE_ROOT.as_bytes()).is_none() {
+        let may_make = caller.maker_credentials(name == XCREATE_ROOT.as_bytes()).is_some();
+        if !is_dir || !is_mounted || !may_make || self.may_be_restricted(caller) {
             return Err(Error::NoData);
         }
         Ok(self.failed_calls.take(caller.tid, node).to_string().into_bytes())
@@ -122,7 +123,8 @@ impl Server {
             return Err(Error::Invalid);
         }
         let is_negative = |record: PackedRecord<'_>| self.negatives.may_have(node, record.name());
-        if self.device.strong_count() == 0 || Unpacked::new(records).any(is_negative) {
+        if self.device.strong_count() == 0 || self.may_be_restricted(caller) || Unpacked::new(records).any(is_negative)
+        {
             return Err(Error::NotSupported);
         }
         let mut call = Call { server: self, tid: caller.tid, node, made: 0, is_done: false };

@@ -87,6 +87,8 @@ bitflags::bitflags! {
         const READDIRPLUS_AUTO = 1 << 14;
         const ASYNC_DIO = 1 << 15;
         const PARALLEL_DIROPS = 1 << 18;
+        /// The kernel reads the ACLs and checks them.
+        const POSIX_ACL = 1 << 20;
         const MAX_PAGES = 1 << 22;
         const CACHE_SYMLINKS = 1 << 23;
         const HANDLE_KILLPRIV_V2 = 1 << 28;

@@ -48,7 +48,7 @@ fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Resul
     };
     let number = |dir, name| Ok::<_, Error>(leads_to(dir, name)?.map(|attr| attr.ino));
     let is_done = match *change {
-        Change::Create { dir, name, attr } => {
+        Change::Create { dir, name, attr, .. } => {
             let made = leads_to(dir, name)?.filter(|found| is_made_from(found, attr));
             return Ok(made.map(Ack::Made));
         }

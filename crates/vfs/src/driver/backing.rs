@@ -37,6 +37,15 @@ pub trait Backing: Send + Sync {
         false
     }
 
+    /// Whether the store has POSIX ACLs: the extended attributes `system.posix_acl_access` and
+    /// `system.posix_acl_default`, as Linux encodes them. The store checks them, keeps them in step
+    /// with the mode, and gives new inodes the default ACL of their directory. The namespace lets
+    /// only the owner change them. Its own checks of permission know the mode only: a kernel that
+    /// checks permissions for its callers reads the ACLs.
+    fn has_acls(&self) -> bool {
+        false
+    }
+
     /// The contents of an inode were read, its entries listed, or its target read, and the access
     /// is to be stamped. Called only if the store stamps times, and seldom: by the rules of
     /// relatime, and when the attributes are asked for or the inode leaves the cache. The other

@@ -27,8 +27,11 @@ pub enum Change<'a> {
         dir: u64,
         /// The name.
         name: &'a [u8],
-        /// The attributes of the inode.
+        /// The attributes of the inode. The umask has been applied to the mode.
         attr: &'a NodeAttr,
+        /// The permission bits that the umask has cleared. A default ACL of the directory replaces
+        /// the umask.
+        umasked: u32,
     },
     /// Makes a hard link to an inode.
     ///

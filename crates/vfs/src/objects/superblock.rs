@@ -154,6 +154,8 @@ pub(crate) struct SuperBlock {
     pub whole_directories: bool,
     /// The backing stamps the times of inodes. Immutable.
     pub stamped_elsewhere: bool,
+    /// The backing has ACLs. Immutable.
+    pub has_acls: bool,
     /// The changes by others that the backing reports. None in memory. Immutable.
     pub feed: Option<Feed>,
     /// The root, which is not in the inode cache, for reports that concern it. None in memory, and
@@ -168,6 +170,7 @@ impl SuperBlock {
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
         let whole_directories = !is_parallel || options.directory_locks == DirectoryLocks::PerDirectory;
         let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
+        let has_acls = driver.backing().is_some_and(Backing::has_acls);
         let inodes = InodeCache::new(keys, options);
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
@@ -189,6 +192,7 @@ impl SuperBlock {
             keys,
             whole_directories,
             stamped_elsewhere,
+            has_acls,
             feed,
             reported_root: AtomicCounted::new(None),
         });

@@ -11,7 +11,12 @@ use crate::{
         step::Stop,
     },
     trace::TraceOp,
-    types::{Access, FileKind, Walk, XattrFlags, stat::S_ISVTX, xattr_class::Class, xattr_map::XattrMap},
+    types::{
+        Access, FileKind, Walk, XattrFlags,
+        stat::S_ISVTX,
+        xattr_class::{Class, is_acl},
+        xattr_map::XattrMap,
+    },
 };
 
 /// The maximal size of a list of names, each followed by a NUL.
@@ -21,6 +26,9 @@ impl Class {
     /// Whether an inode may have this attribute, and the caller may use it (analogous to
     /// `xattr_permission()` in fs/xattr.c). As in Linux, the permission is checked before the name.
     pub(crate) fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
+        if is_acl(name) && inode.shard.sb.has_acls {
+            return may_use_acl(context, inode, want);
+        }
         self.permitted(context, inode, want)?;
         if matches!(self, Self::System | Self::Unknown) {
             return Err(Error::NotSupported);
@@ -56,6 +64,19 @@ impl Class {
             }
         }
     }
+}
+
+/// Whether the caller may read or write the ACLs of an inode (analogous to `vfs_set_acl()` in
+/// fs/posix_acl.c).
+fn may_use_acl(context: &Context, inode: &Inode, want: Access) -> Result<()> {
+    if inode.kind == FileKind::Symlink {
+        return Err(Error::NotSupported);
+    }
+    if !want.contains(Access::WRITE) {
+        return Ok(());
+    }
+    context.writable()?;
+    if context.owns(&inode.perm(&pin())) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
 /// The length of a name is checked before anything else.
@@ -209,10 +230,22 @@ impl Vfs {
             inode.store_xattr(backing, name, value)?;
             // Before another thread sees the attribute. The stamp follows.
             inode.set_dirty(AttrMask::CTIME);
+            if is_acl(name) {
+                // The store has changed the mode, too. If the mode says all that the ACL does, the
+                // store has kept only the mode.
+                inode.set_reported();
+            }
             Ok(())
         })?;
         inode.touch(Timestamp::now().0);
         Ok(())
+    }
+
+    /// Whether the store of this tree has POSIX ACLs
+    /// ([`Backing::has_acls`](crate::Backing::has_acls)).
+    #[must_use]
+    pub fn has_acls(&self) -> bool {
+        self.root_sb().has_acls
     }
 
     /// The names of all attributes that the caller may see (listxattr).

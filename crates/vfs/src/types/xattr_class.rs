@@ -1,5 +1,13 @@
 //! The namespaces of extended attributes.
 
+/// The extended attributes by which programs read and set POSIX ACLs.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Whether this extended attribute is an ACL.
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    ACLS.contains(&name)
+}
+
 /// The namespace of an extended attribute, and the permission that it needs (xattr(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -9,7 +17,8 @@ pub(crate) enum Class {
     Trusted,
     /// `security.`: every caller may read it, only capable callers may write it.
     Security,
-    /// `system.`: Linux's own, such as ACLs. Not supported, whatever the permission bits say.
+    /// `system.`: Linux's own. Only ACLs are supported, in a tree whose backing has them: every
+    /// caller may read them, and the owner may write them.
     System,
     /// Any other namespace.
     Unknown,

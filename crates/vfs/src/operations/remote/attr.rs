@@ -11,6 +11,7 @@ use crate::{
     types::{
         cred::PermView,
         stat::{S_ISGID, S_ISUID},
+        xattr_class::is_acl,
     },
 };
 
@@ -36,8 +37,18 @@ pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermVi
         // lock.
         inode.change_perm(&pin(), change)?;
         inode.touch_as_stored(now);
+        if has_acl(inode) {
+            // The store has changed the ACL, too.
+            inode.set_reported();
+        }
         Ok(())
     })
+}
+
+/// Whether an ACL of the inode is cached.
+fn has_acl(inode: &Inode) -> bool {
+    let guard = pin();
+    inode.shard.sb.has_acls && inode.cached_xattrs(&guard).flatten().is_some_and(|map| map.names().any(is_acl))
 }
 
 /// Sets atime and mtime, at the time `now`.

@@ -32,6 +32,8 @@ pub(crate) struct Create<'m> {
     place: ChangingName,
     make: Make<'m>,
     perm: PermView,
+    /// The permission bits that the umask has cleared.
+    umasked: u32,
     now: i64,
 }
 
@@ -53,7 +55,8 @@ pub(crate) fn prepare<'m>(
         return Err(Error::NoEntry.into());
     }
     let perm = new_perm(context, parent, make.kind(), mode, guard);
-    Ok(Box::new(Create { place: ChangingName::new(&place, name)?, make, perm, now: Timestamp::now().0 }))
+    let umasked = mode & !perm.mode & 0o777;
+    Ok(Box::new(Create { place: ChangingName::new(&place, name)?, make, perm, umasked, now: Timestamp::now().0 }))
 }
 
 impl Create<'_> {
@@ -98,7 +101,8 @@ impl PreparedChange for Create<'_> {
         // Charged before the commit: what the backing has committed must not be refused afterwards.
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let (dir, name) = (self.place.parent().ino, &*self.place.name);
-        let Ack::Made(made) = commit(self.sb(), backing, &Change::Create { dir, name, attr: &self.attr() })? else {
+        let change = Change::Create { dir, name, attr: &self.attr(), umasked: self.umasked };
+        let Ack::Made(made) = commit(self.sb(), backing, &change)? else {
             // The backing has made an inode and has not said which.
             self.place.report();
             return Err(Error::Io);
