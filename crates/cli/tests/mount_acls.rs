@@ -66,10 +66,20 @@ impl Pair {
         if !can_mount() {
             return None;
         }
+        // The user namespace of the machine has all users.
+        let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if users.split_whitespace().nth(2) != Some("4294967295") {
+            skipped("other users need root of the machine");
+            return None;
+        }
         let source = tempfile::tempdir().unwrap();
-        let probe = acl(&[(USER_OBJ, 7, 0), (GROUP_OBJ, 5, 0), (OTHER, 5, 0)]);
+        let probe = acl(&[(USER_OBJ, 7, 0), (USER, 5, 0), (GROUP_OBJ, 5, 0), (MASK, 5, 0), (OTHER, 5, 0)]);
         if let Err(error) = rustix::fs::lsetxattr(source.path(), ACCESS, &probe, XattrFlags::empty()) {
             skipped(&format!("no ACLs in the temporary directory: {error}"));
+            return None;
+        }
+        if let Err(error) = rustix::fs::lsetxattr(source.path(), "user.name", b"value", XattrFlags::empty()) {
+            skipped(&format!("no extended attributes of users in the temporary directory: {error}"));
             return None;
         }
         let path = source.path().to_str().unwrap();

@@ -31,6 +31,8 @@ pub struct Attr {
     pub generation: u32,
     /// The attributes.
     pub stat: Stat,
+    /// The kernel must not keep the attributes: it may be changing the inode without a request.
+    pub expired: bool,
 }
 
 /// The number of blocks that is reported to the kernel. tar takes a file without blocks for one
@@ -80,7 +82,7 @@ impl Nodes {
     pub(crate) fn attr(&self, mut stat: Stat) -> Attr {
         stat.blocks = shown_blocks(stat.kind, stat.size, stat.blocks);
         let node = self.number(stat.ino);
-        Attr { node, generation: if node == ROOT { 0 } else { self.generation }, stat }
+        Attr { node, generation: if node == ROOT { 0 } else { self.generation }, stat, expired: false }
     }
 
     /// Changes the attributes of a record to what [`Nodes::attr`] shows.

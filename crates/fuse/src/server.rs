@@ -16,21 +16,27 @@ mod xattr;
 mod xcreate;
 
 use std::{
+    io,
     num::NonZeroUsize,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Vfs};
+use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
 use tracing::{debug, error, warn};
+use zerocopy::IntoBytes;
 
-use crate::nodes::{Attr, Nodes};
+use crate::{
+    channel::notification,
+    nodes::{Attr, Nodes},
+    wire::abi::{Notification, NotifyInodeOut},
+};
 use handles::Handles;
 use idle_memory::IdleMemory;
 use negatives::Negatives;
-use open_inodes::OpenInodes;
+use open_inodes::{OpenInodes, Unseen};
 use space::SpaceWaiter;
 use xcreate::FailedCalls;
 
@@ -287,31 +293,70 @@ impl Server {
     /// The attributes of `dentry`, to go with another result. They are read past the tracer,
     /// because no program has asked for them by themselves.
     fn attr_of(&self, dentry: &DentryRef) -> Attr {
+        let written = self.is_written(dentry);
         // Without an answer of the tree, the kernel gets the last attributes that are known.
-        let _ = self.see_changes(dentry);
-        self.nodes.attr(dentry.stat())
+        let unseen = self.see_changes(dentry).is_err();
+        Attr { expired: written || unseen, ..self.nodes.attr(dentry.stat()) }
+    }
+
+    /// Attributes that an operation returns, for the kernel.
+    fn attr_from(&self, dentry: &DentryRef, operation: impl FnOnce() -> Result<Stat>) -> Result<Attr> {
+        // Asked before: the file may be closed meanwhile, and the attributes be older.
+        let expired = self.is_written(dentry);
+        Ok(Attr { expired, ..self.nodes.attr(operation()?) })
+    }
+
+    /// Whether the kernel may be writing to a backing file. It does not notice that a program
+    /// writes to a mapping of it.
+    fn is_written(&self, dentry: &DentryRef) -> bool {
+        self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).writes
     }
 
     /// If the kernel writes to this file without a request, the tree asks for its attributes again.
     fn see_changes(&self, dentry: &DentryRef) -> Result<()> {
-        if self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).backing.is_some() {
-            self.vfs.changed_elsewhere(dentry);
+        if self.expect_changes(dentry) {
             self.vfs.getattr(dentry)?;
         }
         Ok(())
     }
 
-    /// How long the kernel may keep these attributes. It does not notice that a program writes to a
-    /// mapping of a backing file.
+    /// Tells the tree that this file may have changed, if the kernel uses its backing file.
+    fn expect_changes(&self, dentry: &DentryRef) -> bool {
+        let may_have_changed =
+            self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).backing.is_some();
+        if may_have_changed {
+            self.vfs.changed_elsewhere(dentry);
+        }
+        may_have_changed
+    }
+
+    /// How long the kernel may keep these attributes.
     pub(crate) fn attr_valid(&self, attr: &Attr) -> Duration {
-        let is_written = || self.open_inodes.unseen(attr.stat.ino).writes;
-        if self.open_inodes.passes_through() && is_written() { Duration::ZERO } else { self.options.valid }
+        if attr.expired { Duration::ZERO } else { self.options.valid }
     }
 
     /// Stores an open file, and returns its handle.
     fn keep(&self, file: File) -> Result<u64> {
+        let node = self.nodes.number(file.dentry().ino());
+        let mut unseen = Unseen::default();
         // A trace is to see each read and write.
-        self.handles.keep(file, |file| self.open_inodes.opened(file, !self.vfs.is_traced()))
+        let is_backed = !self.vfs.is_traced();
+        let count = |file: &File| self.open_inodes.opened(file, is_backed).map(|now| unseen = now);
+        let handle = self.handles.keep(file, count)?;
+        if unseen.writes {
+            // The kernel may have cached the attributes before. It does not know a new inode yet.
+            let _ = self.invalidate(node, -1);
+        }
+        Ok(handle)
+    }
+
+    /// Makes the kernel drop the attributes of a node, and the contents from `offset` on, unless
+    /// that is negative.
+    fn invalidate(&self, node: u64, offset: i64) -> io::Result<()> {
+        let Some(device) = self.device.upgrade() else { return Ok(()) };
+        let out = NotifyInodeOut { node, offset, len: 0 };
+        rustix::io::write(device.as_fd(), &notification(Notification::InvalInode, &[out.as_bytes()]))?;
+        Ok(())
     }
 
     /// The number of the backing file that the kernel uses for this handle.
@@ -331,9 +376,10 @@ impl Server {
     /// Closes a handle.
     fn close(&self, handle: u64) -> Result<()> {
         let file = self.handles.take(handle)?;
-        if self.open_inodes.closed(&file) {
-            self.vfs.changed_elsewhere(file.dentry());
-        }
+        // Before the handle ceases to count: from then on nothing else says that the kernel has
+        // written. It has, for the last time by this handle.
+        self.expect_changes(file.dentry());
+        self.open_inodes.closed(&file);
         if file.dentry().is_unlinked() {
             self.removed();
         }

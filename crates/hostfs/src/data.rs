@@ -8,7 +8,7 @@ use std::{
 
 use pando_vfs::{Error, FileData, Result};
 use rustix::{
-    fs::{FallocateFlags, SeekFrom, fallocate, fsync, ftruncate, seek},
+    fs::{FallocateFlags, SeekFrom, StatxAttributes, fallocate, fsync, ftruncate, seek},
     io::{Errno, preadv, pwrite, pwritev},
 };
 
@@ -113,6 +113,13 @@ impl FileData for HostData {
     }
 
     fn backing_file(&self) -> Result<Option<Arc<OwnedFd>>> {
-        self.open(Use::Read).map(Some)
+        let file = self.open(Use::Read)?;
+        let attributes = stat(file.as_fd())?.stx_attributes;
+        let is_plain = !attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE);
+        Ok(is_plain.then_some(file))
+    }
+
+    fn may_write(&self) -> Result<()> {
+        self.open(Use::Write).map(drop)
     }
 }

@@ -19,7 +19,7 @@ use std::{
 use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{
     At, ChangeByOthers, Context, Credentials, Error, File, OpenFlags, Result, Seek, Stat, Subscriber, Timestamp, Vfs,
-    Walk, XattrFlags,
+    VfsOptions, Walk, XattrFlags, records::Mask,
 };
 use pandofs_testkit::{await_value, has, is_root, skipped};
 
@@ -37,10 +37,14 @@ impl Tree {
     }
 
     fn in_dir(dir: tempfile::TempDir, options: HostOptions) -> Self {
+        Self::with(dir, options, VfsOptions::new())
+    }
+
+    fn with(dir: tempfile::TempDir, options: HostOptions, vfs: VfsOptions) -> Self {
         let inside = dir.path().join("tree");
         fs::create_dir(&inside).expect("made");
         let driver = Arc::new(HostFs::open(inside, options).expect("opened"));
-        let vfs = Vfs::new(driver.clone()).expect("a tree");
+        let vfs = Vfs::with_options(driver.clone(), vfs).expect("a tree");
         let context = Context::new(&vfs, credentials());
         Self { vfs, context, driver, dir }
     }
@@ -386,6 +390,26 @@ fn a_symbolic_link_in_the_place_of_a_directory_leads_nowhere() {
             assert!(inside > 0, "the directory was never there");
         });
     }
+}
+
+/// Threads read ahead in a directory that is ten times as large as the cache. While they load names
+/// of it, others of it leave the cache. The driver keeps no inode that the tree has not cached.
+#[test]
+fn a_read_ahead_through_a_full_cache_keeps_nothing() {
+    const LIMIT: usize = 500;
+    const FILES: usize = 10 * LIMIT;
+    let tree = Tree::with(tempfile::tempdir().unwrap(), alone(), VfsOptions::new().cached_inodes(LIMIT));
+    (0..FILES).for_each(|n| fs::write(tree.host(&format!("file{n}")), "").unwrap());
+    let dir = tree.open(".", OpenFlags::DIRECTORY).unwrap();
+    for _ in 0..3 {
+        let progress = dir.readahead(&tree.context, 0, usize::MAX, Mask::STAT).unwrap().wait().unwrap();
+        assert_eq!(progress.listed, FILES as u64);
+    }
+    let evicted = tree.vfs.evict(usize::MAX).unwrap();
+    assert!(evicted >= LIMIT / 10, "{evicted} were cached");
+    // A name that stays locked for long is left out.
+    let (_, inodes) = tree.driver.usage();
+    assert!(inodes <= LIMIT / 10, "{inodes} inodes that nothing uses");
 }
 
 #[test]

@@ -21,8 +21,10 @@ impl Server {
     pub fn getattr(&self, node: u64) -> Result<Attr> {
         self.guarded("getattr", || {
             let dentry = self.nodes.get(node)?;
-            self.see_changes(&dentry)?;
-            Ok(self.nodes.attr(self.vfs.getattr(&dentry)?))
+            self.attr_from(&dentry, || {
+                self.see_changes(&dentry)?;
+                self.vfs.getattr(&dentry)
+            })
         })
     }
 
@@ -45,14 +47,14 @@ impl Server {
             }
             let context = self.context_of(self.credentials_for(caller, &dentry, change));
             let Some(mode) = change.mode.filter(|_| may_clear_privileges(change) && before & SETUID_SETGID != 0) else {
-                return Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, change)?));
+                return self.attr_from(&dentry, || self.vfs.setattr(&context, &dentry, change));
             };
             // The request also has a new mode, from which the kernel has cleared the bits that it
             // knows of. The change itself may clear others, which this mode must not set again.
             let stat = self.vfs.setattr(&context, &dentry, &change.mode(None))?;
             let cleared = before & !stat.mode & SETUID_SETGID;
             let mode = SetAttr::new().mode(mode & !cleared);
-            Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, &mode)?))
+            self.attr_from(&dentry, || self.vfs.setattr(&context, &dentry, &mode))
         })
     }
 

@@ -39,7 +39,7 @@ impl Server {
                 return Err(Error::NotTty);
             }
             let context = Context::new(&self.vfs, caller.reader_credentials().ok_or(Error::NotTty)?);
-            if mask.contains(Mask::STAT) && self.open_inodes.passes_through() {
+            if !mask.is_empty() && self.open_inodes.passes_through() {
                 for ino in self.open_inodes.written() {
                     // It may be closed and forgotten by now.
                     let _ = self.nodes.get(self.nodes.number(ino)).and_then(|dentry| self.see_changes(&dentry));

@@ -32,10 +32,10 @@ impl Handles {
     /// the file.
     ///
     /// # Errors
-    /// ENOMEM if there are too many.
-    pub(super) fn keep(&self, file: File, first: impl FnOnce(&File)) -> Result<u64> {
+    /// ENOMEM if there are too many, and those of `first`.
+    pub(super) fn keep(&self, file: File, first: impl FnOnce(&File) -> Result<()>) -> Result<u64> {
         let slot = self.files.vacant_entry().ok_or(Error::NoMemory)?;
-        first(&file);
+        first(&file)?;
         let key = slot.key() as u64;
         slot.insert(file);
         Ok(key.wrapping_add(self.salt).wrapping_mul(self.factor))

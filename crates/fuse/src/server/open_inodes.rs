@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use pando_vfs::{File, FileKind};
+use pando_vfs::{File, FileKind, Result};
 use tracing::{debug, info, warn};
 
 use super::backing_file;
@@ -53,6 +53,11 @@ impl OpenInode {
     fn writes(&self) -> bool {
         self.backing.is_some() && self.writers > 0
     }
+
+    fn unseen(&self) -> Unseen {
+        let mapped = self.backing.is_none() && self.mappable > 0;
+        Unseen { mapped, backing: self.backing, writes: self.writes() }
+    }
 }
 
 /// What the handles of an inode allow the kernel to do without a request.
@@ -81,15 +86,20 @@ impl OpenInodes {
     }
 
     /// Counts a new handle, before any other thread can use it. If it is the first of its inode,
-    /// and `backed`, the kernel gets the backing file. May wait for the tree.
-    pub(super) fn opened(&self, file: &File, backed: bool) {
+    /// and `backed`, the kernel gets the backing file. May wait for the tree. Returns what the
+    /// kernel may do without a request.
+    ///
+    /// # Errors
+    /// Those of an open on the host: if the kernel writes to the backing file, no other call tells
+    /// the caller.
+    pub(super) fn opened(&self, file: &File, backed: bool) -> Result<Unseen> {
         if !self.counts(file) {
-            return;
+            return Ok(Unseen::default());
         }
         let ino = file.dentry().ino();
         let is_open = || self.stripe(ino).contains_key(&ino);
         let registered = if backed && !is_open() { self.register(file) } else { None };
-        let needless = {
+        let (needless, unseen) = {
             let mut stripe = self.stripe(ino);
             let open = stripe.entry(ino).or_default();
             let needless = if open.handles == 0 {
@@ -102,20 +112,24 @@ impl OpenInodes {
             open.handles += 1;
             open.writers += u64::from(file.flags().writes());
             open.mappable += u64::from(may_map(file));
-            needless
+            (needless, open.unseen())
         };
         self.unregister(needless);
+        if unseen.backing.is_some() && file.flags().writes() {
+            file.may_write_backing_file().inspect_err(|_| self.closed(file))?;
+        }
+        Ok(unseen)
     }
 
-    /// Removes the count of a handle. Returns whether the kernel has used a backing file.
-    pub(super) fn closed(&self, file: &File) -> bool {
+    /// Removes the count of a handle.
+    pub(super) fn closed(&self, file: &File) {
         if !self.counts(file) {
-            return false;
+            return;
         }
         let ino = file.dentry().ino();
         let (backing, is_last) = {
             let mut stripe = self.stripe(ino);
-            let Some(open) = stripe.get_mut(&ino) else { return false };
+            let Some(open) = stripe.get_mut(&ino) else { return };
             open.handles -= 1;
             open.writers -= u64::from(file.flags().writes());
             open.mappable -= u64::from(may_map(file));
@@ -128,16 +142,11 @@ impl OpenInodes {
         if is_last {
             self.unregister(backing);
         }
-        backing.is_some()
     }
 
     /// What the kernel may do without a request.
     pub(super) fn unseen(&self, ino: u64) -> Unseen {
-        self.stripe(ino).get(&ino).map_or_else(Unseen::default, |open| Unseen {
-            mapped: open.backing.is_none() && open.mappable > 0,
-            backing: open.backing,
-            writes: open.writes(),
-        })
+        self.stripe(ino).get(&ino).map_or_else(Unseen::default, OpenInode::unseen)
     }
 
     /// The inodes whose backing files the kernel may be writing to.

@@ -31,6 +31,7 @@ impl Server {
         }
         self.guarded("getxattr", || {
             let dentry = self.nodes.get(node)?;
+            self.see_changes(&dentry)?;
             self.vfs.getxattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
         })
     }
@@ -42,6 +43,7 @@ impl Server {
     pub fn listxattr(&self, caller: Caller, node: u64) -> Result<Vec<u8>> {
         self.guarded("listxattr", || {
             let dentry = self.nodes.get(node)?;
+            self.see_changes(&dentry)?;
             let mut list = Vec::new();
             for name in self.vfs.listxattr(&self.context(caller, 0), At::Dir(&dentry), b"", SELF)? {
                 list.extend_from_slice(&name);
@@ -64,9 +66,13 @@ impl Server {
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
+            self.see_changes(&dentry)?;
+            if name == ACCESS_ACL.as_bytes() {
+                // Before: nobody shall get more by an ACL that is set while the bit is still there.
+                self.clear_setgid(caller, &dentry)?;
+            }
             let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
-            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))?;
-            if name == ACCESS_ACL.as_bytes() { self.clear_setgid(caller, &dentry) } else { Ok(()) }
+            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
         })
     }
 

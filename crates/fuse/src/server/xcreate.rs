@@ -10,7 +10,6 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::AsFd,
     sync::{Mutex, PoisonError},
 };
 
@@ -19,13 +18,8 @@ use pando_vfs::{
     records::{Attr, Fields, PackedRecord, Time, Unpacked, XCREATE, XCREATE_ROOT, XattrValue, data_runs},
 };
 use tracing::warn;
-use zerocopy::IntoBytes;
 
 use super::{Caller, Server, component};
-use crate::{
-    channel::notification,
-    wire::abi::{Notification, NotifyInodeOut},
-};
 
 /// The failed calls whose result is kept for their threads.
 const FAILED_MAX: usize = 64;
@@ -144,10 +138,7 @@ impl Server {
     /// Makes the kernel drop the listing and the attributes of a directory. It takes only locks of
     /// pages for it.
     fn drop_listing(&self, node: u64) {
-        let Some(device) = self.device.upgrade() else { return };
-        let out = NotifyInodeOut { node, offset: 0, len: 0 };
-        let message = notification(Notification::InvalInode, &[out.as_bytes()]);
-        if let Err(error) = rustix::io::write(device.as_fd(), &message) {
+        if let Err(error) = self.invalidate(node, 0) {
             warn!(%error, node, "the kernel may show an old listing");
         }
     }

@@ -12,7 +12,10 @@
 //! 4. *Others change the tree in the backing.* The counts of its reports are compared before and
 //!    after: that of the names, and that of inodes, which the answer may show as they were.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use pando_sync::{Counted, Guard, Moment, pin};
 
@@ -107,7 +110,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
         if is_known(&guard)? {
             return Ok(Loaded::Done);
         }
-        if !Version::of(inode)?.same_names(before) {
+        if !Version::of(inode)?.same_if_claimed(before) {
             return Ok(Loaded::Again(Locking::Locked(found)));
         }
     }
@@ -234,6 +237,8 @@ pub(crate) struct Version {
     changes: u64,
     /// Names that were dropped from the cache without a change.
     dropped: u64,
+    /// Names that scans have bound.
+    scanned: u64,
     /// Inodes that leave the cache from now on do so after this moment.
     moment: Moment,
     /// The number of reports that concern names of the directory.
@@ -248,8 +253,18 @@ impl Version {
         // Read first: the answer to the following request may already contain changes that others
         // make after this.
         let (reports, inode_reports) = (report_count(sb, dir.ino), inode_report_count(sb));
-        let dropped = directory.backed.as_ref().map_or(0, |backed| backed.dropped());
-        Ok(Self { changes: directory.changes(), dropped, moment: sb.inodes.departures.now(), reports, inode_reports })
+        let (dropped, scanned) = directory
+            .backed
+            .as_ref()
+            .map_or((0, 0), |backed| (backed.dropped(), backed.scanned.load(Ordering::Relaxed)));
+        Ok(Self {
+            changes: directory.changes(),
+            dropped,
+            scanned,
+            moment: sb.inodes.departures.now(),
+            reports,
+            inode_reports,
+        })
     }
 
     /// Whether nothing has happened to a name since `before`. The caller holds its lock, and the
@@ -259,6 +274,13 @@ impl Version {
     /// under the name lock.
     fn same_names(self, before: Self) -> bool {
         (self.changes, self.dropped) == (before.changes, before.dropped)
+    }
+
+    /// As [`Version::same_names`], for a thread that has claimed the name since before `before`.
+    /// Only scans bind names that others have claimed. So names that an eviction drops do not
+    /// count. There are many while the cache is full.
+    fn same_if_claimed(self, before: Self) -> bool {
+        (self.changes, self.scanned) == (before.changes, before.scanned)
     }
 }
 
@@ -283,13 +305,15 @@ pub(crate) fn bind_scanned<'b>(
         let guard = pin();
         found.filter(|found| directory.dirent(names.hash(found.name), found.name, &guard).is_none()).collect()
     };
-    dir.inode().shard.sb.make_room(missing.len());
+    let sb = &dir.inode().shard.sb;
+    sb.make_room(missing.len());
     let (mut bare, mut pauses) = (Vec::new(), LOCK_PAUSES);
     for Found { name, attr } in missing {
-        match attr {
-            Some(attr) => bind_found(dir, name, &attr, before, &mut pauses)?,
-            None => bare.push(name),
-        }
+        let Some(attr) = attr else {
+            bare.push(name);
+            continue;
+        };
+        bind_found(dir, name, &attr, before, By::Scan, &mut pauses)?;
     }
     Ok(bare)
 }
@@ -319,7 +343,7 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize>
     asked?;
     let mut pauses = LOCK_PAUSES;
     for (name, attr) in claimed.iter().zip(found) {
-        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before, &mut pauses))?;
+        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before, By::Claim, &mut pauses))?;
     }
     Ok(claimed.len())
 }
@@ -327,13 +351,29 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize>
 /// How often a batch of names waits for locks, for [`LOCK_PAUSE`] each time. A lock has many names.
 /// The change of one of them may wait long for the backing, and a load of others must not wait for
 /// it.
-const LOCK_PAUSES: u32 = 50;
+const LOCK_PAUSES: u32 = 500;
 /// See [`LOCK_PAUSES`].
 const LOCK_PAUSE: Duration = Duration::from_micros(200);
 
+/// How a name was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// By a scan. Other threads may have loaded the name meanwhile.
+    Scan,
+    /// By a look-up, for which the caller has claimed the name.
+    Claim,
+}
+
 /// Binds a name that the backing has found, unless the name stays locked. `before` was taken before
 /// the request. `pauses` is how often the caller's batch may still wait for a lock.
-fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Version, pauses: &mut u32) -> Result<()> {
+fn bind_found(
+    dir: &Counted<Dentry>,
+    name: &[u8],
+    attr: &NodeAttr,
+    before: Version,
+    by: By,
+    pauses: &mut u32,
+) -> Result<()> {
     let inode = dir.inode();
     let (sb, directory) = (&inode.shard.sb, inode.directory()?);
     let hash = sb.hash(inode.ino, name);
@@ -350,7 +390,8 @@ fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Versi
     // Checked under the name lock: a thread that has changed the name since has counted that before
     // it released the lock.
     let now = Version::of(inode)?;
-    if directory.dirent(hash, name, &guard).is_some() || !now.same_names(before) || now.reports != before.reports {
+    let is_same = if by == By::Scan { now.same_names(before) } else { now.same_if_claimed(before) };
+    if directory.dirent(hash, name, &guard).is_some() || !is_same || now.reports != before.reports {
         return Ok(());
     }
     // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
@@ -359,6 +400,9 @@ fn bind_found(dir: &Counted<Dentry>, name: &[u8], attr: &NodeAttr, before: Versi
     else {
         return Ok(());
     };
+    if let (By::Scan, Some(backed)) = (by, &directory.backed) {
+        backed.scanned.fetch_add(1, Ordering::Relaxed);
+    }
     if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok() && report_count(sb, inode.ino) != before.reports
     {
         unbind_stale(directory, hash, name, &guard);

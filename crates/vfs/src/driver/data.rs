@@ -128,12 +128,22 @@ pub trait FileData: Send + Sync {
     fn sync(&mut self) -> Result<()>;
 
     /// A descriptor of the file on the host that has these bytes, open for reading. A kernel that
-    /// gets it may open the file again, and then read and write the bytes without a call here
-    /// ([`File::backing_file`](crate::File::backing_file)). None if the bytes are elsewhere.
+    /// gets it opens the file again, also for writing, and checks nothing then. From then on it
+    /// reads and writes the bytes without a call here
+    /// ([`File::backing_file`](crate::File::backing_file)). None if the bytes are elsewhere, or may
+    /// not be written everywhere.
     ///
     /// # Errors
     /// Those of the store.
     fn backing_file(&self) -> Result<Option<Arc<OwnedFd>>> {
         Ok(None)
+    }
+
+    /// Whether the store lets this process write to the file.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    fn may_write(&self) -> Result<()> {
+        Ok(())
     }
 }

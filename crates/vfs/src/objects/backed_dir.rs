@@ -37,6 +37,9 @@ pub(crate) struct BackedDir {
     pub statahead: Mutex<Statahead>,
     /// The number of threads that read ahead in this directory. Atomic: a hint.
     pub aheads: AtomicI64,
+    /// How many names scans have bound. Relaxed: a thread that compares two of these values has
+    /// held the lock of the name in question before it reads the second.
+    pub scanned: AtomicU64,
     /// The number of running operations whose change the backing may know while the cache does not.
     /// Atomic.
     pub changing: AtomicUsize,

@@ -103,9 +103,9 @@ impl File {
         })
     }
 
-    /// The file on the host that has the contents, open for reading, if the driver has one. Who
-    /// writes to it bypasses the tree: after a write, and before the tree is to show it, comes
-    /// [`Vfs::changed_elsewhere`](crate::Vfs::changed_elsewhere).
+    /// The file on the host that has the contents, open for reading, if the driver has one. Writes
+    /// to it bypass the tree. [`Vfs::changed_elsewhere`](crate::Vfs::changed_elsewhere) makes the
+    /// tree show them.
     ///
     /// # Errors
     /// Those of the driver.
@@ -114,6 +114,15 @@ impl File {
             FileKind::File => self.inode().contents()?.map_or(Ok(None), |state| state.look(|data| data.backing_file())),
             _ => Ok(None),
         }
+    }
+
+    /// Whether the driver can write to the file on the host. It checks that at the first write, if
+    /// nothing else asks.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn may_write_backing_file(&self) -> Result<()> {
+        self.inode().contents()?.map_or(Ok(()), |state| state.look(|data| data.may_write()))
     }
 
     fn readable(&self) -> Result<()> {

@@ -19,7 +19,7 @@ fn unknown_handles_are_refused_and_harm_nothing() {
         vfs.open(&context, At::Cwd, name, flags, 0o600).unwrap()
     };
     let handles = Handles::new();
-    let gone = handles.keep(open("gone"), |_| ()).unwrap();
+    let gone = handles.keep(open("gone"), |_| Ok(())).unwrap();
     handles.take(gone).unwrap();
     let refused = |handle| {
         assert_eq!(handles.with(handle, |_| Ok(())), Err(Error::BadHandle));
@@ -28,7 +28,8 @@ fn unknown_handles_are_refused_and_harm_nothing() {
     refused(gone);
     (0..10_000).for_each(refused);
     (0..64).for_each(|bit| refused(gone ^ 1 << bit));
-    let kept: Vec<u64> = ["a", "b", "c"].into_iter().map(|name| handles.keep(open(name), |_| ()).unwrap()).collect();
+    let kept: Vec<u64> =
+        ["a", "b", "c"].into_iter().map(|name| handles.keep(open(name), |_| Ok(())).unwrap()).collect();
     let inodes: Vec<u64> =
         kept.iter().map(|&handle| handles.with(handle, |file| Ok(file.stat().ino)).unwrap()).collect();
     assert!(inodes[0] != inodes[1] && inodes[1] != inodes[2], "{inodes:?}");

@@ -48,7 +48,7 @@ fn attributes_are_encoded_as_kernel_reads_them() {
     stat.mtime = Timestamp::from_parts(1, 5);
     stat.ctime = Timestamp(i64::MIN);
     stat.btime = Timestamp(-1);
-    let attr = Attr { node: 8, generation: 5, stat };
+    let attr = Attr { node: 8, generation: 5, stat, expired: false };
     let (bytes, statx) = (attr_bytes(&attr), statx_out(&attr, Duration::from_millis(1500)));
     assert_eq!((bytes.atime, bytes.atime_nsec), (-2, 800_000_000));
     assert_eq!((statx.btime.secs, statx.btime.nanos), (-1, 999_999_999));
