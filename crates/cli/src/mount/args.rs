@@ -80,12 +80,11 @@ pub struct MountArgs {
 
     /// Show this directory of the host, instead of a tree in memory
     ///
-    /// Programs on the mount work on the files of SOURCE. With --allow-other, each user may do what
-    /// that user may do in SOURCE. Nothing in SOURCE leads out of it: symbolic links lead where
-    /// they would lead if DIR were in its place. Mounts inside SOURCE cannot be reached. Changes
-    /// that others make in SOURCE are seen as they happen, if the kernel reports them: to root, on
-    /// a local file system. Otherwise they are seen within two seconds. A trace, delays, faults
-    /// and -o ro work as on a tree in memory.
+    /// Programs on the mount work on the files of SOURCE. Nothing in SOURCE leads out of it:
+    /// symbolic links lead where they would lead if DIR were in its place. Mounts inside SOURCE
+    /// cannot be reached. Changes that others make in SOURCE are seen as they happen, if the kernel
+    /// reports them: to root, on a local file system. Otherwise they are seen within two seconds. A
+    /// trace, delays, faults and -o ro work as on a tree in memory.
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode"])]
     pub source: Option<PathBuf>,
 
@@ -136,7 +135,7 @@ pub struct MountArgs {
 
     /// Let other users access the tree; the permission bits decide
     ///
-    /// With --source, the POSIX ACLs of SOURCE decide as well.
+    /// With --source, they and the POSIX ACLs of SOURCE decide what each user may do.
     /// Users other than root may use this only if /etc/fuse.conf has a line user_allow_other.
     #[arg(long)]
     pub allow_other: bool,
