@@ -10,6 +10,7 @@
 # cache. Prints KiB/s on host and mount in each of 7 rounds (ROUNDS) of 2 seconds (SECONDS_EACH),
 # and the medians of the ratios of mount to host: sequential by 64 KiB, and random by 4 KiB.
 set -eu -o pipefail
+here=$(dirname "$(readlink -f "$0")")
 pando=$(readlink -f "${1:-target/release/pando}")
 options=("${@:2}")
 rounds=${ROUNDS:-7} seconds=${SECONDS_EACH:-2} size=${SIZE:-512m}
@@ -38,8 +39,5 @@ for ((round = 0; round < rounds; round++)); do
         echo "$what ${took[host]} ${took[mount]}"
     done
 done | tee "$dir/rates"
-for what in read randread write randwrite; do
-    awk -v what="$what" '$1 == what { print $3 / $2 }' "$dir/rates" | sort -n |
-        awk -v what="$what" '{ ratio[NR] = $1 } END { printf "%s: mount / host = %.2f (%.2f to %.2f)\n", what, ratio[int((NR + 1) / 2)], ratio[1], ratio[NR] }'
-done
+awk -f "$here/ratios.awk" "$dir/rates"
 "$pando" umount "$dir/mount"

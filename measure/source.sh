@@ -12,6 +12,7 @@
 # ratios of mount to host. Before each round more than a second passes, in which attributes expire
 # if the kernel is not told of changes.
 set -eu -o pipefail
+here=$(dirname "$(readlink -f "$0")")
 pando=$(readlink -f "${1:-target/release/pando}")
 options=("${@:2}")
 files=${FILES:-50000} rounds=${ROUNDS:-9}
@@ -51,8 +52,5 @@ for ((round = 0; round < rounds; round++)); do
         echo "$what ${took[host]} ${took[mount]}"
     done
 done | tee "$dir/times"
-for what in find status; do
-    awk -v what="$what" '$1 == what { print $3 / $2 }' "$dir/times" | sort -n |
-        awk -v what="$what" '{ ratio[NR] = $1 } END { printf "%s: mount / host = %.2f (%.2f to %.2f)\n", what, ratio[int((NR + 1) / 2)], ratio[1], ratio[NR] }'
-done
+awk -f "$here/ratios.awk" "$dir/times"
 "$pando" umount "$dir/mount"

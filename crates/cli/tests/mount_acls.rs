@@ -3,6 +3,7 @@
 
 mod common;
 mod requests;
+mod source_pair;
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -14,7 +15,7 @@ use std::{
     process::Command,
 };
 
-use common::{Mounted, can_mount, set, skipped};
+use common::{can_mount, set, skipped};
 use pandofs_testkit::await_value;
 use requests::alone;
 use rustix::{
@@ -23,7 +24,7 @@ use rustix::{
     process::umask,
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
-use tempfile::TempDir;
+use source_pair::{Pair, has_all_users};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -54,44 +55,27 @@ fn acl_of(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// A mount for all users, and the directory that it shows.
-struct Pair {
-    mounted: Mounted,
-    source: TempDir,
+/// A mount for all users. None if the directory has no ACLs.
+fn pair_for_all(options: &[&str]) -> Option<Pair> {
+    if !can_mount() || !has_all_users("a mount for other users") {
+        return None;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let probe = acl(&[(USER_OBJ, 7, 0), (USER, 5, 0), (GROUP_OBJ, 5, 0), (MASK, 5, 0), (OTHER, 5, 0)]);
+    for (name, value) in [(ACCESS, &probe[..]), ("user.name", b"value")] {
+        if let Err(error) = rustix::fs::lsetxattr(source.path(), name, value, XattrFlags::empty()) {
+            skipped(&format!("no {name} in the temporary directory: {error}"));
+            return None;
+        }
+    }
+    let pair = Pair::of(source, &[&["--allow-other"], options].concat());
+    fs::set_permissions(pair.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    Some(pair)
 }
 
-impl Pair {
-    /// None if the directory has no ACLs.
-    fn new(options: &[&str]) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        // The user namespace of the machine has all users.
-        let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        if users.split_whitespace().nth(2) != Some("4294967295") {
-            skipped("other users need root of the machine");
-            return None;
-        }
-        let source = tempfile::tempdir().unwrap();
-        let probe = acl(&[(USER_OBJ, 7, 0), (USER, 5, 0), (GROUP_OBJ, 5, 0), (MASK, 5, 0), (OTHER, 5, 0)]);
-        if let Err(error) = rustix::fs::lsetxattr(source.path(), ACCESS, &probe, XattrFlags::empty()) {
-            skipped(&format!("no ACLs in the temporary directory: {error}"));
-            return None;
-        }
-        if let Err(error) = rustix::fs::lsetxattr(source.path(), "user.name", b"value", XattrFlags::empty()) {
-            skipped(&format!("no extended attributes of users in the temporary directory: {error}"));
-            return None;
-        }
-        let path = source.path().to_str().unwrap();
-        let mounted = Mounted::new(&[&["--source", path, "--allow-other"], options].concat());
-        fs::set_permissions(mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
-        Some(Self { mounted, source })
-    }
-
-    /// The two paths of a name: in the source, and on the mount.
-    fn both(&self, name: &str) -> [PathBuf; 2] {
-        [self.source.path().join(name), self.mounted.path(name)]
-    }
+/// The two paths of a name: in the source, and on the mount.
+fn both(pair: &Pair, name: &str) -> [PathBuf; 2] {
+    [pair.host(name), pair.mounted.path(name)]
 }
 
 /// A user with a group and supplementary groups.
@@ -125,7 +109,7 @@ impl User {
     }
 }
 
-/// What a user may do with a file and a directory: the results of all calls, by name.
+/// Makes calls on a file and in a directory as a user. Returns their names and results.
 fn allowed(user: User, file: &Path, dir: &Path) -> Vec<(&'static str, Result<(), Option<i32>>)> {
     let io = |done: std::io::Result<()>| done.map_err(|error| error.raw_os_error());
     let errno = |done: rustix::io::Result<()>| done.map_err(|error| Some(error.raw_os_error()));
@@ -176,8 +160,8 @@ fn acls() -> Vec<Vec<u8>> {
 fn each_user_may_do_what_it_may_do_in_the_source() {
     let _alone = alone();
     for options in [&[][..], &["--io-uring", "never", "--no-watch"]] {
-        let Some(pair) = Pair::new(options) else { return };
-        let ([file, shown_file], [dir, shown_dir]) = (pair.both("file"), pair.both("dir"));
+        let Some(pair) = pair_for_all(options) else { return };
+        let ([file, shown_file], [dir, shown_dir]) = (both(&pair, "file"), both(&pair, "dir"));
         fs::write(&file, "contents").unwrap();
         set(&file, "user.name", b"value");
         fs::create_dir(&dir).unwrap();
@@ -207,9 +191,9 @@ fn each_user_may_do_what_it_may_do_in_the_source() {
 #[test]
 fn a_listing_shows_each_user_what_the_source_shows() {
     let _alone = alone();
-    let Some(pair) = Pair::new(&[]) else { return };
+    let Some(pair) = pair_for_all(&[]) else { return };
     let program = common::copy_to(pair.mounted.root().parent().unwrap());
-    let [dir, shown] = pair.both("dir");
+    let [dir, shown] = both(&pair, "dir");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("below"), "contents").unwrap();
     chown(&dir, Some(1001), Some(2000)).unwrap();
@@ -232,8 +216,8 @@ fn a_listing_shows_each_user_what_the_source_shows() {
 #[test]
 fn mode_and_acl_stay_in_step() {
     let _alone = alone();
-    let Some(pair) = Pair::new(&[]) else { return };
-    let [file, shown] = pair.both("file");
+    let Some(pair) = pair_for_all(&[]) else { return };
+    let [file, shown] = both(&pair, "file");
     fs::write(&file, "").unwrap();
     await_value(true, || shown.exists());
     let facts = |path: &Path| (acl_of(path, ACCESS), fs::metadata(path).unwrap().mode());
@@ -262,8 +246,8 @@ fn mode_and_acl_stay_in_step() {
 #[test]
 fn the_server_heeds_quotas() {
     let _alone = alone();
-    let Some(pair) = Pair::new(&[]) else { return };
-    fs::write(pair.both("file")[1].as_path(), "").unwrap();
+    let Some(pair) = pair_for_all(&[]) else { return };
+    fs::write(both(&pair, "file")[1].as_path(), "").unwrap();
     let threads = fs::read_dir(format!("/proc/{}/task", pair.mounted.pid())).unwrap();
     let capabilities = threads.map(|thread| {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
@@ -278,9 +262,9 @@ fn the_server_heeds_quotas() {
 #[test]
 fn new_inodes_inherit_as_in_the_source() {
     let _alone = alone();
-    let Some(pair) = Pair::new(&[]) else { return };
+    let Some(pair) = pair_for_all(&[]) else { return };
     for (number, value) in acls().into_iter().enumerate() {
-        let [dir, shown] = pair.both(&format!("dir{number}"));
+        let [dir, shown] = both(&pair, &format!("dir{number}"));
         fs::create_dir(&dir).unwrap();
         await_value(true, || shown.exists());
         set(&shown, DEFAULT, &value);
@@ -306,12 +290,12 @@ fn new_inodes_inherit_as_in_the_source() {
 #[test]
 fn what_a_user_makes_belongs_to_that_user() {
     let _alone = alone();
-    let Some(pair) = Pair::new(&[]) else { return };
+    let Some(pair) = pair_for_all(&[]) else { return };
     fs::set_permissions(pair.source.path(), Permissions::from_mode(0o1777)).unwrap();
     await_value(0o1777, || fs::metadata(pair.mounted.root()).unwrap().mode() & 0o7777);
     for user in USERS {
         let name = format!("{}-{}-{}", user.0, user.1, user.2.len());
-        let [here, there] = ["source", "mount"].map(|side| pair.both(&format!("{side}-{name}")));
+        let [here, there] = ["source", "mount"].map(|side| both(&pair, &format!("{side}-{name}")));
         let [made, expected] = [&there[1], &here[0]].map(|file| {
             user.run(|| {
                 fs::write(file, "contents").unwrap();

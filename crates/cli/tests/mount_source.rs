@@ -3,6 +3,7 @@
 
 mod common;
 mod requests;
+mod source_pair;
 
 use std::{
     fs,
@@ -20,29 +21,7 @@ use rustix::{
     fs::{AtFlags, StatxFlags, statx},
     io::Errno,
 };
-use tempfile::TempDir;
-
-/// A mount, and the directory that it shows.
-struct Pair {
-    mounted: Mounted,
-    source: TempDir,
-}
-
-impl Pair {
-    fn new(options: &[&str]) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        let source = tempfile::tempdir().unwrap();
-        let path = source.path().to_str().unwrap();
-        let mounted = Mounted::new(&[&["--source", path], options].concat());
-        Some(Self { mounted, source })
-    }
-
-    fn host(&self, name: &str) -> PathBuf {
-        self.source.path().join(name)
-    }
-}
+use source_pair::Pair;
 
 #[test]
 fn changes_on_the_mount_are_changes_of_the_source() {

@@ -2,13 +2,14 @@
 //! itself, and the tree still knows what they are.
 
 mod common;
+mod source_pair;
 
 use std::{
     fs::{self, OpenOptions},
     io::{BufRead, BufReader, Seek, SeekFrom, Write},
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
@@ -17,42 +18,31 @@ use std::{
     time::Duration,
 };
 
-use common::{Mounted, can_mount, pando, run, skipped};
+use common::{Mounted, can_mount, has, pando, run, said, skipped};
 use pandofs_testkit::await_value;
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, StatxFlags, fallocate, statx},
     process::{Pid, Signal, kill_process},
 };
-use tempfile::TempDir;
+use source_pair::{Pair, has_all_users};
 
 /// File systems that are not stacked on others, by their numbers: ext4, XFS, Btrfs, tmpfs.
 const NOT_STACKED: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
-/// A mount, and the directory that it shows.
-struct Pair {
-    mounted: Mounted,
-    source: TempDir,
+/// Opens a file of the mount for reading and writing, and makes it.
+fn open(pair: &Pair, name: &str) -> fs::File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(pair.mounted.path(name)).unwrap()
 }
 
-impl Pair {
-    fn new(options: &[&str]) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        let source = tempfile::tempdir().unwrap();
-        let path = source.path().to_str().unwrap();
-        let mounted = Mounted::new(&[&["--source", path], options].concat());
-        Some(Self { mounted, source })
-    }
-
-    fn host(&self, name: &str) -> PathBuf {
-        self.source.path().join(name)
-    }
-
-    /// Opens a file of the mount for reading and writing, and makes it.
-    fn open(&self, name: &str) -> fs::File {
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.mounted.path(name)).unwrap()
-    }
+/// Starts a trace of the reads on the mount. The trace ends if nobody holds its stderr.
+fn trace_reads(pair: &Pair, options: &[&str], stdout: Stdio) -> (Child, BufReader<ChildStderr>) {
+    let root = pair.mounted.root();
+    let mut command = pando(&["trace", root.to_str().unwrap(), "--op=read"]);
+    let mut trace = command.args(options).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut errors, mut line) = (BufReader::new(trace.stderr.take().unwrap()), String::new());
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("tracing"), "{line}");
+    (trace, errors)
 }
 
 /// Whether the kernel can read and write the files of this directory by itself.
@@ -69,13 +59,7 @@ fn can_pass_through(dir: &Path) -> bool {
         skipped(&format!("no FUSE passthrough for a file system of type {kind:#x}"));
         return false;
     }
-    // The user namespace of the machine has all users.
-    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    if users.split_whitespace().nth(2) != Some("4294967295") {
-        skipped("FUSE passthrough needs root of the machine");
-        return false;
-    }
-    true
+    has_all_users("FUSE passthrough")
 }
 
 /// While the server is stopped, programs read and write what they have open.
@@ -85,7 +69,7 @@ fn an_open_file_needs_no_server() {
     if !can_pass_through(pair.source.path()) {
         return;
     }
-    let file = pair.open("file");
+    let file = open(&pair, "file");
     // Before its first write the kernel asks for the file capabilities.
     file.write_all_at(b"contents", 0).unwrap();
     let stopped = Stopped::new(pair.mounted.pid());
@@ -127,7 +111,7 @@ fn what_the_kernel_writes_is_seen_at_once() {
         let Some(pair) = Pair::new(options) else { return };
         let passes = can_pass_through(pair.source.path());
         let (path, host) = (pair.mounted.path("file"), pair.host("file"));
-        let mut file = pair.open("file");
+        let mut file = open(&pair, "file");
         let sizes = |file: &fs::File| {
             let here = fs::metadata(&path).unwrap();
             let there = fs::metadata(&host).unwrap();
@@ -161,7 +145,7 @@ fn what_the_kernel_writes_is_seen_at_once() {
         fs::rename(&path, pair.mounted.path("renamed")).unwrap();
         file.write_all(b"x").unwrap();
         drop(file);
-        // The server is told of the close a little later.
+        // The kernel tells the server of the close a little later.
         await_value((end + 1, end + 1), || {
             (fs::metadata(&name).unwrap().len(), fs::metadata(pair.mounted.path("renamed")).unwrap().len())
         });
@@ -180,6 +164,9 @@ fn listed_size(mounted: &Mounted) -> String {
 /// mapping.
 #[test]
 fn times_of_writes_to_a_mapping_are_seen() {
+    if !has(&["python3"]) {
+        return;
+    }
     let Some(pair) = Pair::new(&["--exclusive"]) else { return };
     fs::write(pair.mounted.path("file"), [0; 4096]).unwrap();
     // Without atime, which the kernel drops when a mapping is made.
@@ -191,9 +178,10 @@ fn times_of_writes_to_a_mapping_are_seen() {
     for _ in 0..3 {
         let old = times(pair.mounted.path("file"));
         thread::sleep(Duration::from_millis(20));
-        let file = pair.open("file");
-        write_to_mapping(&file);
-        file.sync_all().unwrap();
+        let file = open(&pair, "file");
+        let script = "import mmap\nf = open('file', 'r+b')\nm = mmap.mmap(f.fileno(), 4096)\nm[:1] = b'x'\nm.flush()";
+        let output = Command::new("python3").args(["-c", script]).current_dir(pair.mounted.root()).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
         let new = times(pair.mounted.path("file"));
         assert_eq!(new, times(pair.host("file")));
         assert_ne!(new, old);
@@ -202,21 +190,7 @@ fn times_of_writes_to_a_mapping_are_seen() {
     }
 }
 
-/// Writes to the first page of a file through a mapping.
-#[allow(unsafe_code)]
-fn write_to_mapping(file: &fs::File) {
-    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the file has a page, and nothing else uses this mapping of it.
-    unsafe {
-        let page = mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, file, 0).unwrap();
-        page.cast::<u8>().write_volatile(7);
-        msync(page, 4096, MsyncFlags::SYNC).unwrap();
-        munmap(page, 4096).unwrap();
-    }
-}
-
-/// Threads write to a file through the kernel, close it, and truncate it.
+/// A program writes to a file through the kernel, closes it, and truncates it.
 #[test]
 fn a_truncate_after_a_close_is_not_lost() {
     let Some(pair) = Pair::new(&["--exclusive"]) else { return };
@@ -229,7 +203,7 @@ fn a_truncate_after_a_close_is_not_lost() {
     }
 }
 
-/// What the host refuses when a file is opened is refused here, though the server has all rights.
+/// The host does not let root write to such a file. Nor does the mount.
 #[test]
 fn files_that_only_grow_stay_so() {
     let Some(pair) = Pair::new(&[]) else { return };
@@ -271,7 +245,7 @@ fn appends_from_both_sides_are_kept() {
     if !can_pass_through(pair.source.path()) {
         return;
     }
-    drop(pair.open("file"));
+    drop(open(&pair, "file"));
     thread::scope(|scope| {
         for path in [pair.mounted.path("file"), pair.host("file")] {
             scope.spawn(move || {
@@ -290,7 +264,7 @@ fn a_write_clears_setuid_and_setgid() {
     if !can_pass_through(pair.source.path()) {
         return;
     }
-    let file = pair.open("file");
+    let file = open(&pair, "file");
     for contents in [b"first", b"again"] {
         fs::set_permissions(pair.mounted.path("file"), PermissionsExt::from_mode(0o6755)).unwrap();
         file.write_all_at(contents, 0).unwrap();
@@ -305,15 +279,7 @@ fn a_write_clears_setuid_and_setgid() {
 fn files_are_opened_while_traces_begin_and_end() {
     const FILES: usize = 4;
     let Some(pair) = Pair::new(&[]) else { return };
-    let root = pair.mounted.root();
-    let trace = || {
-        let mut command = pando(&["trace", root.to_str().unwrap(), "--op=read"]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let (mut errors, mut line) = (BufReader::new(child.stderr.take().unwrap()), String::new());
-        errors.read_line(&mut line).unwrap();
-        (child, errors)
-    };
-    (0..FILES).for_each(|of| drop(pair.open(&of.to_string())));
+    (0..FILES).for_each(|of| drop(open(&pair, &of.to_string())));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for seed in 0..4 {
@@ -339,7 +305,7 @@ fn files_are_opened_while_traces_begin_and_end() {
             });
         }
         for _ in 0..5 {
-            let (mut trace, _errors) = trace();
+            let (mut trace, _errors) = trace_reads(&pair, &[], Stdio::null());
             thread::sleep(Duration::from_millis(100));
             trace.kill().unwrap();
             trace.wait().unwrap();
@@ -354,15 +320,11 @@ fn a_trace_sees_each_read_of_a_file_that_is_opened_later() {
     let Some(pair) = Pair::new(&[]) else { return };
     fs::write(pair.host("file"), "contents").unwrap();
     await_value(true, || pair.mounted.path("file").exists());
-    let root = pair.mounted.root();
-    let mut command = pando(&["trace", root.to_str().unwrap(), "--op=read", "--count", "1"]);
-    let mut trace = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut errors, mut line) = (BufReader::new(trace.stderr.take().unwrap()), String::new());
-    errors.read_line(&mut line).unwrap();
+    let (trace, _errors) = trace_reads(&pair, &["--count", "1"], Stdio::piped());
     assert_eq!(fs::read(pair.mounted.path("file")).unwrap(), b"contents");
     let output = trace.wait_with_output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
-    assert!(shown.contains("/file"), "{}: {line}{shown}", output.status);
+    assert!(shown.contains("/file"), "{}: {shown}", output.status);
 }
 
 /// On a file system that refuses it, an overlay, the server reads and writes the file.

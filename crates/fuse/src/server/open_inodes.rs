@@ -60,7 +60,7 @@ impl OpenInode {
     }
 }
 
-/// What the handles of an inode allow the kernel to do without a request.
+/// What the kernel may do with an inode that is open, without a request to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Unseen {
     /// Programs may have written to a mapping, and the kernel has the pages.
@@ -144,7 +144,7 @@ impl OpenInodes {
         }
     }
 
-    /// What the kernel may do without a request.
+    /// What the kernel may do with an inode without a request.
     pub(super) fn unseen(&self, ino: u64) -> Unseen {
         self.stripe(ino).get(&ino).map_or_else(Unseen::default, OpenInode::unseen)
     }
