@@ -309,7 +309,12 @@ impl Server {
     /// Whether the kernel may be writing to a backing file. It does not notice that a program
     /// writes to a mapping of it.
     fn is_written(&self, dentry: &DentryRef) -> bool {
-        self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).writes
+        self.unseen(dentry).writes
+    }
+
+    /// What the kernel may do with this file by its backing file, without a request.
+    fn unseen(&self, dentry: &DentryRef) -> Unseen {
+        if self.open_inodes.passes_through() { self.open_inodes.unseen(dentry.ino()) } else { Unseen::default() }
     }
 
     /// If the kernel writes to this file without a request, the tree asks for its attributes again.
@@ -322,8 +327,7 @@ impl Server {
 
     /// Tells the tree that this file may have changed, if the kernel uses its backing file.
     fn expect_changes(&self, dentry: &DentryRef) -> bool {
-        let may_have_changed =
-            self.open_inodes.passes_through() && self.open_inodes.unseen(dentry.ino()).backing.is_some();
+        let may_have_changed = self.unseen(dentry).backing.is_some();
         if may_have_changed {
             self.vfs.changed_elsewhere(dentry);
         }
@@ -364,8 +368,7 @@ impl Server {
         if !self.open_inodes.passes_through() {
             return None;
         }
-        let backing = |file: &File| Ok(self.open_inodes.unseen(file.dentry().ino()).backing);
-        self.with_file(handle, backing).ok().flatten()
+        self.with_file(handle, |file| Ok(self.unseen(file.dentry()).backing)).ok().flatten()
     }
 
     /// Runs `with` with the open file of a handle.

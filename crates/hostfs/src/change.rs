@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use pando_vfs::{Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
+use pando_vfs::{
+    Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp, XATTR_ACL_DEFAULT,
+};
 use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, linkat, mkdirat,
@@ -227,7 +229,7 @@ impl Tree {
     }
 
     fn has_default_acl(&self, dir: BorrowedFd<'_>) -> bool {
-        sys::get_xattr(&self.open_file(dir), b"system.posix_acl_default", &mut []).is_ok_and(|size| size > 0)
+        sys::get_xattr(&self.open_file(dir), XATTR_ACL_DEFAULT.as_bytes(), &mut []).is_ok_and(|size| size > 0)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use pando_sync::lock;
 use pando_vfs::{
     Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
-    StatFs, Xattr,
+    StatFs, Xattr, is_acl,
 };
 use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
 
@@ -198,7 +198,7 @@ impl HostFs {
             value => Some(value.map(|value| (name.into(), value.into()))),
         };
         // The others of the system are the host's own.
-        let is_shown = |name: &&[u8]| !name.starts_with(b"system.") || name.starts_with(b"system.posix_acl_");
+        let is_shown = |name: &&[u8]| !name.starts_with(b"system.") || is_acl(name);
         names.filter(is_shown).filter_map(read).collect()
     }
 }

@@ -273,6 +273,7 @@ pub use types::{
     packed::{Next, Packed},
     stat::*,
     time::*,
+    xattr_class::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT, is_acl},
 };
 
 /// Tests of the examples in the README.

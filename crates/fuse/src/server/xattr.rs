@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use pando_vfs::{At, DentryRef, Error, Result, SetAttr, Walk, XattrFlags};
+use pando_vfs::{At, DentryRef, Error, Result, SetAttr, Walk, XATTR_ACL_ACCESS, XattrFlags};
 
 use super::{Caller, Server, caller::S_ISGID, is_xcreate};
 
@@ -8,9 +8,6 @@ use super::{Caller, Server, caller::S_ISGID, is_xcreate};
 /// not stored in the tree, and listxattr does not list it. A program that unmounts can wait for
 /// that process to end.
 pub const SERVER_PID_XATTR: &str = "system.pandofs.server_pid";
-
-/// The ACL that is checked, as an extended attribute.
-const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// The most bytes of all names of one inode, each with its zero byte (`XATTR_LIST_MAX`).
 const LIST_MAX: usize = 65536;
@@ -67,7 +64,7 @@ impl Server {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
             self.see_changes(&dentry)?;
-            if name == ACCESS_ACL.as_bytes() {
+            if name == XATTR_ACL_ACCESS.as_bytes() {
                 // Before: nobody shall get more by an ACL that is set while the bit is still there.
                 self.clear_setgid(caller, &dentry)?;
             }

@@ -1,11 +1,14 @@
 //! The namespaces of extended attributes.
 
-/// The extended attributes by which programs read and set POSIX ACLs.
-const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+/// The extended attribute by which programs read and set the ACL that is checked.
+pub const XATTR_ACL_ACCESS: &str = "system.posix_acl_access";
+/// That of the ACL that new inodes of a directory inherit.
+pub const XATTR_ACL_DEFAULT: &str = "system.posix_acl_default";
 
-/// Whether this extended attribute is an ACL.
-pub(crate) fn is_acl(name: &[u8]) -> bool {
-    ACLS.contains(&name)
+/// Whether this extended attribute is a POSIX ACL.
+#[must_use]
+pub fn is_acl(name: &[u8]) -> bool {
+    [XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT].iter().any(|acl| name == acl.as_bytes())
 }
 
 /// The namespace of an extended attribute, and the permission that it needs (xattr(7)).
