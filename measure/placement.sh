@@ -30,7 +30,7 @@ for version in old new; do
 done
 
 rates() { # VERSION PLACEMENT WORKLOAD SEED
-    "$out/$1.$2" bench run "$3" --target mem --threads 1,2 --seconds 0.25 --warmup 0.1 --repeat 1 \
+    "$out/$1.$2" bench run "$3" --target mem --threads 1,2 --seconds 0.1 --warmup 0.04 --repeat 1 \
         --seed "$4" --json "$out/json" >/dev/null
     jq -r ".[] | \"$1 $2 $3 \\(.threads) \\(.ops_per_s.median)\"" "$out/json"
 }

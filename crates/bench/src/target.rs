@@ -142,6 +142,11 @@ pub(crate) trait Actor {
         unsupported((dir, level))
     }
 
+    /// Begins to read ahead what `level` requires of each entry of a directory.
+    fn read_ahead(&mut self, dir: &TreePath, level: Level) -> io::Result<Box<dyn ReadAhead>> {
+        unsupported((dir, level))
+    }
+
     /// Sets an extended attribute of a file.
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
         unsupported((path, name, value))
@@ -167,6 +172,15 @@ pub(crate) trait Actor {
     fn host_path(&self) -> Option<&Path> {
         None
     }
+}
+
+/// A read-ahead in progress.
+pub(crate) trait ReadAhead {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// The first error that it met.
+    fn wait(self: Box<Self>) -> io::Result<()>;
 }
 
 /// The mode in which a file is opened.

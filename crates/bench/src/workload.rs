@@ -76,6 +76,11 @@ pub(crate) trait Workload: Sync {
         false
     }
 
+    /// Whether the caches of a target are to hold all files of the workload.
+    fn fits_into_cache(&self) -> bool {
+        false
+    }
+
     /// Makes the files that must exist before the clock starts, for up to `workers` workers. Called
     /// once per session.
     ///

@@ -56,6 +56,7 @@ fn the_page_opens_with_every_plot() {
             pando.env("PATH", "/nowhere");
         }
         pando.args(["bench", "report", "--out"]).arg(&out).arg("--dir").arg(kernel.path()).args(args);
+        pando.arg("--disk").arg(temp.path().join("disk"));
         let output = pando.output().expect("pando runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -76,6 +77,8 @@ fn the_page_opens_with_every_plot() {
         "rndrename",
         "lseek",
         "statwalk",
+        "statwalk-host",
+        "listing-hot",
         "dpath",
         "dpath-full",
         "dpath-kept",
@@ -87,8 +90,9 @@ fn the_page_opens_with_every_plot() {
     assert_eq!(plots.iter().any(|name| name == "conflicts"), TRACED, "{plots:?}");
     let (dom, complaints) = opened(&out.join("index.html"), &temp.path().join("profile"));
     assert!(!complaints.contains("CONSOLE"), "{complaints}");
-    let (out_arg, dir) = (out.display(), kernel.path().display());
-    let command = format!("<code>pando bench report --out {out_arg} --dir {dir} {}</code>", args.join(" "));
+    let (out_arg, dir, disk) = (out.display(), kernel.path().display(), temp.path().join("disk"));
+    let (args, disk) = (args.join(" "), disk.display());
+    let command = format!("<code>pando bench report --out {out_arg} --dir {dir} {args} --disk {disk}</code>");
     assert!(dom.contains(&command), "the page does not show the command that made it: {command}");
     for plot in &plots {
         let at = dom.find(&format!("<figure id=\"{plot}\">")).unwrap_or_else(|| panic!("{plot} is not on the page"));

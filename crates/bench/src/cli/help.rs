@@ -71,7 +71,7 @@ The conflict matrix needs valgrind (Debian: apt install valgrind) and two cores.
 so in its place. With --quick the matrix is traced under one hash key, otherwise under three.
 
 Example:
-  pando bench report --quick --out report    takes two minutes; then open report/index.html
+  pando bench report --quick --out report    takes four minutes; then open report/index.html
 
 Exit codes: 0 measured and drawn, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   plan    the measurements, and the published results
 //!   html    the page: headings, text, tables
+//!   listing listings of directories, by their size
 //!   plot    the plots, as SVG
 //!   kept    the rate that path rendering keeps beside renames
 //!   matrix  the conflict matrix: cache lines for which operations compete
@@ -15,6 +16,7 @@
 mod args;
 mod html;
 mod kept;
+mod listing;
 mod matrix;
 mod plan;
 mod plot;
@@ -25,11 +27,16 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, IsTerminal},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::Path,
 };
 
 pub(crate) use self::args::ReportArgs;
-use self::{args::NAME, plan::Speed, stored::StoredMatrix};
+use self::{
+    args::NAME,
+    plan::{Directories, Speed},
+    stored::StoredMatrix,
+};
 use crate::{
     base::{
         cancel::Cancel,
@@ -54,11 +61,11 @@ const COMMAND: &str = "command.txt";
 /// A target's or the file system's error, or [`Failure::Interrupted`].
 pub(crate) fn run(args: &ReportArgs, cancel: &Cancel) -> Result<(String, Result<(), Failure>), Failure> {
     let speed = Speed::new(args);
-    let kernel = dir_target(&args.dir)?;
+    let directories = directories(args)?;
     if footprint::is_child() {
-        return footprint::run(&footprint_targets(&kernel), speed.names(), cancel);
+        return footprint::run(&footprint_targets(&directories.kernel), speed.names(), cancel);
     }
-    let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &kernel, cancel)? };
+    let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &directories, cancel)? };
     let records = report::json::read(&args.out.join(FIGURES))?;
     let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
     let stored = stored::read(&args.out)?;
@@ -82,9 +89,48 @@ pub(crate) fn run(args: &ReportArgs, cancel: &Cancel) -> Result<(String, Result<
     Ok((told, traced))
 }
 
-fn dir_target(dir: &Path) -> Result<TargetSpec, Failure> {
-    let text = dir.to_str().ok_or_else(|| Failure::Refused(format!("{} is not UTF-8: name another", dir.display())))?;
-    format!("dir={text}").parse().map_err(Failure::Refused)
+/// Those on the disk are subdirectories, so that all of them are on its file system.
+fn directories(args: &ReportArgs) -> Result<Directories, Failure> {
+    let target = |kind: &str, path: &Path| -> Result<TargetSpec, Failure> {
+        let not_utf8 = || Failure::Refused(format!("{} is not UTF-8: name another", path.display()));
+        format!("{kind}={}", path.to_str().ok_or_else(not_utf8)?).parse().map_err(Failure::Refused)
+    };
+    Ok(Directories {
+        kernel: target("dir", &args.dir)?,
+        disk: target("dir", &args.disk.join("kernel"))?,
+        host: target("host", &args.disk.join("host"))?,
+        host_before: target("host:before", &args.disk.join("before"))?,
+    })
+}
+
+/// The directory on the disk. It is removed at the end if it was made here.
+struct DiskDirectory<'a>(Option<&'a Path>);
+
+impl<'a> DiskDirectory<'a> {
+    fn make(path: &'a Path) -> Result<Self, Failure> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => return Ok(Self(Some(path))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).during(|| format!("making {}", path.display())),
+        }
+        let owner = fs::metadata(path).during(|| format!("reading {}", path.display()))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(Failure::Refused(format!(
+                "{} belongs to another user ({owner}): choose a directory of your own with --disk",
+                path.display()
+            )));
+        }
+        Ok(Self(None))
+    }
+}
+
+impl Drop for DiskDirectory<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // It stays if something in it could not be removed, which was reported.
+            let _ = fs::remove_dir(path);
+        }
+    }
 }
 
 fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
@@ -95,12 +141,13 @@ fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
 fn measure(
     args: &ReportArgs,
     speed: &Speed,
-    kernel: &TargetSpec,
+    directories: &Directories,
     cancel: &Cancel,
 ) -> Result<Result<(), Failure>, Failure> {
     fs::create_dir_all(&args.out).during(|| format!("making {}", args.out.display()))?;
+    let _disk = DiskDirectory::make(&args.disk)?;
     let begun = Run::begin(fastrand::u64(..));
-    let jobs = plan::jobs(speed, kernel, begun.seed);
+    let jobs = plan::jobs(speed, directories, begun.seed);
     let [figures, footprint, asked] = [FIGURES, FOOTPRINT, COMMAND].map(|name| Output::open(&args.out.join(name)));
     let (figures, footprint, asked) = (figures?, footprint?, asked?);
     let bar = schedule::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
@@ -119,7 +166,7 @@ fn measure(
         cleaned_up?;
     }
     bar.set_message("bytes per file");
-    let (bytes, outcome) = footprint::measured(&footprint_targets(kernel), speed.names(), cancel);
+    let (bytes, outcome) = footprint::measured(&footprint_targets(&directories.kernel), speed.names(), cancel);
     bar.finish_and_clear();
     footprint.write(serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())? + "\n")?;
     outcome?;

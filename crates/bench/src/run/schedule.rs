@@ -171,7 +171,8 @@ impl Prepared {
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
         let name = target.name().to_owned();
-        let session = target.target().open()?;
+        let session =
+            if workload.fits_into_cache() { target.target().open_unbounded()? } else { target.target().open()? };
         let missing = Self::prepare(workload, &*session, most, processes, cancel)?;
         Ok(Self { name, session, missing })
     }

@@ -20,7 +20,8 @@ use rustix::{
 };
 
 use super::{
-    Actor, Caches, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, consume, records, unsupported_because,
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, ReadAhead, Work, consume, records,
+    unsupported_because,
 };
 use crate::base::path::TreePath;
 
@@ -164,6 +165,10 @@ impl Actor for DirActor {
 
     fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         records::list(open_dir(&self.tree, dir.relative_c())?, level)
+    }
+
+    fn read_ahead(&mut self, dir: &TreePath, level: Level) -> io::Result<Box<dyn ReadAhead>> {
+        records::read_ahead(self.root.join(dir.relative()), level)
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {

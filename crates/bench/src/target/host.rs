@@ -8,7 +8,7 @@ use pando_hostfs::{HostFs, HostOptions, Recheck};
 use pando_vfs::{Credentials, Vfs, VfsOptions};
 use rustix::process;
 
-use super::{Actor, Session, Target, backed::CACHE, dir::DirTarget, tree::TreeActor};
+use super::{Actor, Session, Target, backed::CACHE, calls::DirActor, dir::DirTarget, tree::TreeActor};
 use crate::base::failure::{During, Failure};
 
 /// A tree over a directory of its own, with a cache of [`CACHE`] inodes.
@@ -51,7 +51,8 @@ impl Session for HostSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         let (user, group) = (process::geteuid().as_raw(), process::getegid().as_raw());
         let who = if user == 0 { Credentials::root() } else { Credentials::user(user, group, &[]) };
-        Ok(Box::new(TreeActor::new(&self.vfs, who, true)))
+        let below = DirActor::at(self.dir.tree().expect("a directory of the host has a path"))?;
+        Ok(Box::new(TreeActor::over(below, &self.vfs, who)))
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {

@@ -1,11 +1,11 @@
 //! Listings by the record stream of `pando ls`: many entries at once, with a thread pool where
-//! calls are slow.
+//! calls are slow. And read-ahead, as `pando warm` does it.
 
-use std::{hint::black_box, io, os::fd::OwnedFd};
+use std::{hint::black_box, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
-use pando_scan::{Mask, Options, Scan};
+use pando_scan::{Mask, Options, Scan, Warm, WarmEvent, WarmOptions};
 
-use super::{Level, Listed};
+use super::{Level, Listed, ReadAhead};
 
 /// Lists an open directory.
 pub(super) fn list(dir: OwnedFd, level: Level) -> io::Result<Listed> {
@@ -25,4 +25,22 @@ pub(super) fn list(dir: OwnedFd, level: Level) -> io::Result<Listed> {
         }
     }
     Ok(listed)
+}
+
+/// Reads a directory's entries ahead, into the caches of the kernel.
+pub(super) fn read_ahead(dir: PathBuf, level: Level) -> io::Result<Box<dyn ReadAhead>> {
+    let options = WarmOptions::new().recursive(false).xattrs(level >= Level::XattrNames);
+    Ok(Box::new(Warm::start(vec![dir], options)?))
+}
+
+impl ReadAhead for Warm {
+    fn wait(self: Box<Self>) -> io::Result<()> {
+        loop {
+            match self.next_event(Duration::MAX) {
+                WarmEvent::Failed(failure) => return Err(failure.error),
+                WarmEvent::Nothing => {}
+                WarmEvent::Ended => return Ok(()),
+            }
+        }
+    }
 }

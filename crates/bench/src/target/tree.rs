@@ -12,7 +12,10 @@ use pando_vfs::{
     records::{Mask, Unpacked},
 };
 
-use super::{Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Work, consume, unsupported_because};
+use super::{
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, ReadAhead, Work, calls::DirActor, consume,
+    unsupported_because,
+};
 use crate::base::path::TreePath;
 
 /// One thread's access to a tree of the library.
@@ -24,6 +27,8 @@ pub(super) struct TreeActor<'a> {
     cwd: Option<Context>,
     /// The tree is kept elsewhere, and this is a cache of it.
     has_cache: bool,
+    /// The directory of the host where it is kept.
+    below: Option<DirActor>,
     /// For records. Empty until it is used.
     buffer: Vec<u8>,
 }
@@ -34,7 +39,12 @@ const RECORDS: usize = 64 << 10;
 impl<'a> TreeActor<'a> {
     /// `has_cache`: the tree is kept elsewhere.
     pub(super) fn new(vfs: &'a Vfs, who: Credentials, has_cache: bool) -> Self {
-        Self { vfs, context: Context::new(vfs, who), cwd: None, has_cache, buffer: Vec::new() }
+        Self { vfs, context: Context::new(vfs, who), cwd: None, has_cache, below: None, buffer: Vec::new() }
+    }
+
+    /// `below`: the directory of the host where the tree is kept.
+    pub(super) fn over(below: DirActor, vfs: &'a Vfs, who: Credentials) -> Self {
+        Self { below: Some(below), ..Self::new(vfs, who, true) }
     }
 
     fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
@@ -130,6 +140,13 @@ impl Actor for TreeActor<'_> {
         }
     }
 
+    fn read_ahead(&mut self, dir: &TreePath, level: Level) -> io::Result<Box<dyn ReadAhead>> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
+        let dir = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
+        let mask = Mask::level(level as u32).expect("a level is from 0 to 3");
+        Ok(Box::new(dir.readahead(&self.context, 0, usize::MAX, mask)?))
+    }
+
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
         let (flags, how) = (Walk::empty(), XattrFlags::empty());
         Ok(self.vfs.setxattr(&self.context, At::Cwd, path.relative(), name.to_bytes(), value, how, flags)?)
@@ -146,11 +163,21 @@ impl Actor for TreeActor<'_> {
         Ok(black_box(self.vfs.getcwd(self.cwd.as_ref().unwrap_or(&self.context), PATH_MAX)?).len())
     }
 
-    fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
+    fn drop_caches(&mut self, what: Caches) -> io::Result<()> {
         if !self.has_cache {
             return unsupported_because(NO_CACHE);
         }
         while self.vfs.evict(usize::MAX)? > 0 {}
+        match &mut self.below {
+            Some(below) if what == Caches::Disk => below.drop_caches(what),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ReadAhead for pando_vfs::ReadAhead {
+    fn wait(self: Box<Self>) -> io::Result<()> {
+        pando_vfs::ReadAhead::wait(&self)?;
         Ok(())
     }
 }

@@ -29,6 +29,10 @@ impl Workload for Limited {
         self.inner.is_done_by_others()
     }
 
+    fn fits_into_cache(&self) -> bool {
+        self.inner.fits_into_cache()
+    }
+
     fn prepare(&self, actor: &mut dyn Actor, workers: usize, cancel: &Cancel) -> Result<(), Failure> {
         self.inner.prepare(actor, workers, cancel)
     }

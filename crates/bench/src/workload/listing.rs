@@ -4,7 +4,7 @@
 //! reads names, level 1 also attributes, level 2 also the names of extended attributes, level 3
 //! also their values. One operation is one entry. Either there are separate calls for each entry,
 //! as in `ls -l` and `getfattr`, or one call returns many: xgetdents of a tree, or the record
-//! stream of `pando ls`. Caches are hot or cold.
+//! stream of `pando ls`. Caches are hot or cold. A read-ahead may go before the listing.
 
 use std::{io, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
         failure::{During, Failure},
         path::TreePath,
     },
-    target::{Actor, Caches, Level},
+    target::{Actor, Caches, Level, ReadAhead},
 };
 
 /// Listings of a directory of `files` files.
@@ -26,6 +26,8 @@ pub(crate) struct Listing {
     pub(crate) max_xattrs: u64,
     /// One call for many entries instead of separate calls.
     pub(crate) records: bool,
+    /// A read-ahead of the directory begins before the listing, and ends during it.
+    pub(crate) ahead: bool,
     pub(crate) cold: bool,
 }
 
@@ -42,7 +44,11 @@ impl Workload for Listing {
     }
 
     fn is_done_by_others(&self) -> bool {
-        self.records
+        self.records || self.ahead
+    }
+
+    fn fits_into_cache(&self) -> bool {
+        true
     }
 
     fn prepare(&self, actor: &mut dyn Actor, _: usize, cancel: &Cancel) -> Result<(), Failure> {
@@ -95,7 +101,9 @@ impl Step for Lister {
         }
         self.done = self.how.cold;
         let level = self.how.level;
+        let ahead = self.how.ahead.then(|| actor.read_ahead(&self.dir, level)).transpose()?;
         let listed = if self.how.records { actor.records(&self.dir, level)? } else { actor.list(&self.dir, level)? };
+        ahead.map_or(Ok(()), ReadAhead::wait)?;
         if listed.entries != self.how.files {
             let text = format!("{} of {} entries were listed", listed.entries, self.how.files);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));

@@ -75,7 +75,7 @@ const IN_DIR: &[Key] = &[key("files", 1000, MANY, "files in the directory")];
 const MANY_IN_DIR: &[Key] = &[key("files", 10_000, MANY, "files in the directory")];
 const TREE: &[Key] = &[key("files", 10_000, MANY, "files in the tree")];
 
-const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
+const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 6] {
     [
         key("level", level, (0, 3), "0 = names, 1 = also stat, 2 = also names of xattrs, 3 = also their values"),
         key("files", 10_000, MANY, "files in the directory"),
@@ -86,7 +86,8 @@ const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
             (0, 1),
             "1 = many entries in one call: xgetdents in a tree, the record stream of `pando ls` elsewhere",
         ),
-        key("cold", 0, (0, 1), "1 = empty the caches before each round (dir= only; root)"),
+        key("ahead", 0, (0, 1), "1 = begin to read ahead before the listing, as `pando warm` does for dir="),
+        key("cold", 0, (0, 1), "1 = empty the caches before each round (dir= and host=, as root)"),
     ]
 }
 
@@ -100,6 +101,7 @@ fn listing(settings: &Settings) -> Box<dyn Workload> {
         files: settings.get("files"),
         max_xattrs: settings.get("max"),
         records: settings.get("records") == 1,
+        ahead: settings.get("ahead") == 1,
         cold: settings.get("cold") == 1,
     })
 }

@@ -146,12 +146,14 @@ fn an_interrupted_report_holds_figures_of_one_run_only() {
     let _alone = alone();
     const FIGURES: [&str; 4] = ["report.json", "footprint.json", "conflicts.json", "command.txt"];
     let temp = tempfile::tempdir().expect("a temporary directory");
+    let disk = temp.path().join("disk");
     let (out, dir, refused) = (temp.path().join("out"), temp.path().join("dir"), temp.path().to_str().expect("UTF-8"));
     fs::create_dir(&out).expect("a directory");
     FIGURES.iter().for_each(|name| fs::write(out.join(name), "of another run").expect("writing"));
     let read = |name: &str| fs::read_to_string(out.join(name)).ok();
     let report = ["report", "--out", out.to_str().expect("UTF-8")];
-    let short = ["--quick", "--repeat", "1", "--threads", "1", "--dir"];
+    let disk = disk.to_str().expect("UTF-8");
+    let short = ["--quick", "--repeat", "1", "--threads", "1", "--disk", disk, "--dir"];
     let output = run(&[&report[..], &short, &[refused]].concat());
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(FIGURES.iter().all(|name| read(name).as_deref() == Some("of another run")));

@@ -15,7 +15,7 @@ pub(crate) struct ReportArgs {
     /// Directory for the page, its plots and its figures; created if missing
     #[arg(long, value_name = "DIR")]
     pub(super) out: PathBuf,
-    /// Take about two minutes instead of twenty
+    /// Take about four minutes instead of forty
     #[arg(long)]
     pub(super) quick: bool,
     /// Directory of the kernel file system to compare with; it must be empty or not exist
@@ -23,6 +23,10 @@ pub(crate) struct ReportArgs {
     /// The default is on tmpfs, so that an in-memory file system is compared with another one.
     #[arg(long, value_name = "PATH", default_value = "/dev/shm/pando-bench-report")]
     pub(super) dir: PathBuf,
+    /// Directory on a disk, for trees over a directory and for cold caches; the directories kernel,
+    /// host and before are made in it
+    #[arg(long, value_name = "PATH", default_value = "/var/tmp/pando-bench-report")]
+    pub(super) disk: PathBuf,
     /// Numbers of threads [default: powers of two up to the number of cores]
     #[arg(long, value_name = "N,..", value_delimiter = ',',
           value_parser = number(1_u16..=1024), allow_negative_numbers = true)]

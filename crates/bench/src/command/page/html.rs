@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{
+    listing::Listings,
     plan::{LISTING, MORE, PUBLISHED, PublishedResult, name, records_of},
-    plot::{self, Bar, Group, Line, Scale, escape, short},
+    plot::{self, Axes, Bar, Group, Line, Scale, escape, short},
     stored::StoredMatrix,
 };
 use crate::{
@@ -29,7 +30,12 @@ pub(super) fn display_name(target: &str) -> String {
         "backed" => "pandofs, misses".into(),
         "backed:before" => "misses, old locks".into(),
         "mount" => "pandofs, mounted".into(),
-        _ => target.strip_prefix("dir=").map_or_else(|| target.to_owned(), |path| format!("kernel, {path}")),
+        _ => match target.split_once('=') {
+            Some(("dir", path)) => format!("kernel, {path}"),
+            Some(("host", path)) => format!("pandofs over {path}"),
+            Some(("host:before", path)) => format!("over {path}, old locks"),
+            _ => target.to_owned(),
+        },
     }
 }
 
@@ -42,11 +48,15 @@ pub(super) fn page(records: &[Record], bytes: &[Bytes], stored: Option<&StoredMa
     let mut page = Page { html: String::new(), plots: Vec::new() };
     page.head(records, command);
     page.results(records);
-    for result in PUBLISHED.iter().filter(|result| result.workload != LISTING) {
-        page.throughput(records, result.workload, result.what);
+    for result in PUBLISHED {
+        match (result.workload, result.target) {
+            (LISTING, "mem") => page.listings(records),
+            (LISTING, _) => {}
+            (workload, target) => page.throughput(records, (workload, target), result.what),
+        }
     }
     for (workload, what) in MORE {
-        page.throughput(records, workload, what);
+        page.throughput(records, (workload, "mem"), what);
     }
     page.kept(records);
     page.switches(records);
@@ -66,6 +76,15 @@ struct MeasuredHere {
     threads: usize,
 }
 
+/// The records of one run: of a workload on a target, on the same with old locks, and on the
+/// kernel. Trees in maps are not compared with the kernel.
+fn of_result<'a>(records: &'a [Record], workload: &str, target: &str) -> Vec<&'a Record> {
+    let mut records = records_of(records, workload);
+    records
+        .retain(|record| record.target.starts_with(target) || record.target.starts_with("dir=") && target != "backed");
+    records
+}
+
 fn inverse(ratio: Summary) -> Summary {
     Summary { min: 1.0 / ratio.max, median: 1.0 / ratio.median, max: 1.0 / ratio.min }
 }
@@ -73,39 +92,20 @@ fn inverse(ratio: Summary) -> Summary {
 impl MeasuredHere {
     fn new(records: &[Record], result: &PublishedResult) -> Self {
         if result.workload == LISTING {
-            return Self::listing(&records_of(records, LISTING), result.target);
+            let (before_after, to_kernel) = Listings::new(records).compared(result.target);
+            return Self { before_after, to_kernel, threads: 1 };
         }
-        let records = records_of(records, result.workload);
+        // Of its own targets: another result may have the same workload on others.
+        let records = of_result(records, result.workload, result.target);
         let threads = records.iter().map(|record| record.threads).max().unwrap_or(1);
         let at_most = || records.iter().filter(|record| record.threads == threads);
         let ratio = |wanted: &dyn Fn(&str) -> bool| {
             at_most().find(|record| wanted(&record.target))?.ratio_to_first.map(inverse)
         };
         Self {
-            before_after: ratio(&|target| target.ends_with(":before")),
+            before_after: ratio(&|target| target.contains(":before")),
             to_kernel: ratio(&|target| target.starts_with("dir=")),
             threads,
-        }
-    }
-
-    /// One call for each entry, and one for many: two workloads, which run one after the other. So
-    /// there are no pairs of repeats. The note of the result says so.
-    fn listing(records: &[&Record], ours: &str) -> Self {
-        let rate = |ending: &str, wanted: &dyn Fn(&str) -> bool| {
-            records.iter().find(|record| record.workload.ends_with(ending) && wanted(&record.target))?.ops_per_s
-        };
-        let ours = |target: &str| target == ours;
-        let over = |(one, all): (Summary, Summary)| Summary {
-            min: all.min / one.max,
-            median: all.median / one.median,
-            max: all.max / one.min,
-        };
-        let all = rate("records=1", &ours);
-        let kernel = rate("records=0", &|target| target.starts_with("dir="));
-        Self {
-            before_after: rate("records=0", &ours).zip(all).map(over),
-            to_kernel: kernel.zip(all).map(over),
-            threads: 1,
         }
     }
 }
@@ -217,10 +217,11 @@ impl Page {
     }
 
     /// Rates over threads, one line per target.
-    fn throughput(&mut self, records: &[Record], workload: &str, what: &str) {
-        let records = records_of(records, workload);
+    fn throughput(&mut self, records: &[Record], (workload, target): (&str, &str), what: &str) {
+        let records = of_result(records, workload, target);
         let Some(first) = records.first() else { return };
         let mut threads: Vec<usize> = records.iter().map(|record| record.threads).collect();
+        threads.sort_unstable();
         threads.dedup();
         let targets: Vec<&str> =
             records.iter().filter(|record| record.threads == threads[0]).map(|record| record.target.as_str()).collect();
@@ -237,8 +238,12 @@ impl Page {
             })
             .collect();
         let _ = write!(self.html, "<h2>{what} <code>{}</code></h2>", escape(&first.workload));
-        let svg = plot::lines(&format!("{workload}: operations per second over threads"), &threads, &lines);
-        self.plot(name(workload), svg, "Operations per second of all threads together.");
+        let places: Vec<String> =
+            threads.iter().map(|n| if *n == 1 { "1 thread".into() } else { n.to_string() }).collect();
+        let axes = Axes { places: &places, scale: Scale::Linear, unit: "/s" };
+        let svg = plot::lines(&format!("{workload}: operations per second over threads"), &axes, &lines);
+        let file = if target == "host" { format!("{}-host", name(workload)) } else { name(workload).into() };
+        self.plot(&file, svg, "Operations per second of all threads together.");
         self.figures(&records);
     }
 

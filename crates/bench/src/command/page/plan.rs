@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::args::ReportArgs;
+use super::{
+    args::ReportArgs,
+    listing::{QUICK_SIZES, SIZES, Way},
+};
 use crate::{
     report::json::Record,
     run::schedule::{Plan, without_duplicates},
@@ -63,6 +66,15 @@ pub(super) const PUBLISHED: &[PublishedResult] = &[
         source: "RCU inode look-up, 2024",
         workload: "statwalk",
         target: "backed",
+        published: "46.1 s → 21.6 s, 20 threads",
+        published_ratio: 46.1 / 21.6,
+        note: "",
+    },
+    PublishedResult {
+        what: "The same, over a directory of the host",
+        source: "RCU inode look-up, 2024",
+        workload: "statwalk",
+        target: "host",
         published: "46.1 s → 21.6 s, 20 threads",
         published_ratio: 46.1 / 21.6,
         note: "",
@@ -154,8 +166,23 @@ pub(super) fn records_of<'a>(records: &'a [Record], workload: &str) -> Vec<&'a R
     records.iter().filter(|record| name(&record.workload) == workload).collect()
 }
 
+/// The longest time of one measurement of a listing, and the number of repeats. A listing that
+/// takes longer is measured once in each repeat.
+const LISTING_TIME: Duration = Duration::from_millis(500);
+const LISTING_REPEAT: u32 = 3;
+
+/// The directories of the kernel: one to compare a tree in memory with, and two on a disk, of which
+/// the second is for a tree over it.
+pub(super) struct Directories {
+    pub(super) kernel: TargetSpec,
+    pub(super) disk: TargetSpec,
+    pub(super) host: TargetSpec,
+    pub(super) host_before: TargetSpec,
+}
+
 /// The runs of the report, in order.
-pub(super) fn jobs(speed: &Speed, kernel: &TargetSpec, seed: u64) -> Vec<Job> {
+pub(super) fn jobs(speed: &Speed, directories: &Directories, seed: u64) -> Vec<Job> {
+    let Directories { kernel, disk, host, host_before } = directories;
     let target = |name: &str| name.parse::<TargetSpec>().expect("a target");
     let usual = || vec![target("mem"), target("mem:before"), kernel.clone()];
     let (time, repeat) = (speed.time, speed.repeat);
@@ -167,17 +194,27 @@ pub(super) fn jobs(speed: &Speed, kernel: &TargetSpec, seed: u64) -> Vec<Job> {
         Job { workload, targets, plan: Plan { threads, time, warm_up, repeat, seed, latency: false, processes: false } }
     };
     let walk = if speed.quick { "statwalk:dirs=10,files=500" } else { "statwalk:dirs=50,files=1000" };
-    let list = |records| format!("xattrs:level=3,files={},records={records}", if speed.quick { 5_000 } else { 50_000 });
     let mut jobs = Vec::new();
     for result in PUBLISHED {
-        match result.workload {
-            "statwalk" => jobs.push(job(walk, vec![target("backed"), target("backed:before")], &speed.threads)),
-            LISTING => {
-                let kernel = (result.target == "mem").then(|| kernel.clone());
-                let targets = || [target(result.target)].into_iter().chain(kernel.clone()).collect();
-                jobs.extend([0, 1].map(|records| job(&list(records), targets(), &[1])));
+        match (result.workload, result.target) {
+            ("statwalk", "host") => {
+                jobs.push(job(walk, vec![host.clone(), host_before.clone(), disk.clone()], &speed.threads));
             }
-            name => jobs.push(job(name, usual(), &speed.threads)),
+            ("statwalk", _) => jobs.push(job(walk, vec![target("backed"), target("backed:before")], &speed.threads)),
+            (LISTING, "mem") => {
+                for &files in if speed.quick { QUICK_SIZES } else { SIZES } {
+                    let hot = [target("mem"), target("mount"), kernel.clone(), host.clone(), disk.clone()];
+                    let cold = [host.clone(), disk.clone()];
+                    let hot = Way::HOT.iter().map(|way| job(&way.workload(files, false), hot.to_vec(), &[1]));
+                    let cold = Way::COLD.iter().map(|way| job(&way.workload(files, true), cold.to_vec(), &[1]));
+                    jobs.extend(hot.chain(cold).map(|job| {
+                        let (time, repeat) = (job.plan.time.min(LISTING_TIME), repeat.min(LISTING_REPEAT));
+                        Job { plan: Plan { time, repeat, ..job.plan }, ..job }
+                    }));
+                }
+            }
+            (LISTING, _) => {}
+            (name, _) => jobs.push(job(name, usual(), &speed.threads)),
         }
     }
     jobs.extend(MORE.iter().map(|(name, _)| job(name, usual(), &speed.threads)));
@@ -189,14 +226,27 @@ mod tests {
     use super::*;
 
     fn speed(quick: bool, threads: Vec<u16>) -> Speed {
-        let (out, dir) = ("/nowhere".into(), "/nowhere".into());
-        Speed::new(&ReportArgs { out, quick, dir, threads, seconds: None, repeat: None, count: None, redraw: false })
+        let [out, dir, disk] = ["/nowhere"; 3].map(Into::into);
+        Speed::new(&ReportArgs {
+            out,
+            quick,
+            dir,
+            disk,
+            threads,
+            seconds: None,
+            repeat: None,
+            count: None,
+            redraw: false,
+        })
     }
 
     #[test]
     fn every_result_has_a_measurement() {
+        let [kernel, disk, host, host_before] =
+            ["dir=/x", "dir=/y", "host=/z", "host:before=/z"].map(|name| name.parse().expect("a target"));
+        let directories = Directories { kernel, disk, host, host_before };
         for quick in [true, false] {
-            let jobs = jobs(&speed(quick, vec![1, 3]), &"dir=/x".parse().expect("a target"), 1);
+            let jobs = jobs(&speed(quick, vec![1, 3]), &directories, 1);
             for workload in PUBLISHED.iter().map(|result| result.workload).chain(MORE.iter().map(|more| more.0)) {
                 assert!(jobs.iter().any(|job| name(job.workload.name()) == workload), "{workload}");
             }

@@ -17,10 +17,19 @@ svg{font:13px system-ui,sans-serif;--ink:#1d2329;--soft:#68737d;--rule:#d8dde2;\
 --s0:#5fd3a6;--s1:#ff9d83;--s2:#8db8f2;--s3:#f0c75e;--s4:#cfa3ea;--s5:#aab4be}}\
 text{fill:var(--ink)}.soft{fill:var(--soft)}.rule{stroke:var(--rule)}.line{fill:none;stroke-width:2.5}";
 
-/// A line over numbers of threads.
+/// What the axes of a plot with lines show.
+pub(super) struct Axes<'a> {
+    /// The places of the points, from left to right.
+    pub(super) places: &'a [String],
+    pub(super) scale: Scale,
+    /// Follows the value of a line's last point.
+    pub(super) unit: &'a str,
+}
+
+/// A line.
 pub(super) struct Line<'a> {
     pub(super) label: &'a str,
-    /// By number of threads, in the given order: minimum, median, maximum.
+    /// By place: minimum, median, maximum.
     pub(super) points: Vec<Option<(f64, f64, f64)>>,
 }
 
@@ -79,21 +88,60 @@ const BASE: f64 = 200.0;
 /// Distance between two rows of text.
 const ROW: f64 = 20.0;
 
-/// Operations per second over threads. The axis begins at zero, so twice the height is twice the
-/// work. The vertical lines at the points span the repeats.
-pub(super) fn lines(label: &str, threads: &[usize], lines: &[Line<'_>]) -> String {
-    let most = lines.iter().flat_map(|line| line.points.iter().flatten()).map(|point| point.2).fold(0.0, f64::max);
-    let top = axis_end(most);
+/// The vertical axis.
+struct Axis {
+    scale: Scale,
+    /// Its ends, as the scale transforms them.
+    ends: (f64, f64),
+    /// The values with a horizontal line.
+    rules: Vec<f64>,
+}
+
+impl Axis {
+    /// An axis with room for these values.
+    fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+        let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), v| (least.min(v), most.max(v)));
+        match scale {
+            // It begins at zero, so twice the height is twice the value.
+            Scale::Linear => {
+                let top = axis_end(most);
+                Self { scale, ends: (0.0, top), rules: (0..=4).map(|n| top * f64::from(n) / 4.0).collect() }
+            }
+            Scale::Ratio => {
+                let exponent = |value: f64| if value.is_finite() && value > 0.0 { value.log2() } else { 0.0 };
+                let low = exponent(least).floor().min(0.0);
+                let high = exponent(most).ceil().max(low + 1.0);
+                // Every power of two, or of four, and so on.
+                let step = ((high - low) / 6.0).ceil();
+                let rules = std::iter::successors(Some(low), |at| Some(at + step)).take_while(|at| *at <= high);
+                Self { scale, ends: (low, high), rules: rules.map(f64::exp2).collect() }
+            }
+        }
+    }
+
+    /// The height of a value.
+    fn y(&self, value: f64) -> f64 {
+        let at = match self.scale {
+            Scale::Linear => value,
+            Scale::Ratio => value.log2(),
+        };
+        BASE - (BASE - TOP) * (at - self.ends.0) / (self.ends.1 - self.ends.0)
+    }
+}
+
+/// Lines. The vertical lines at the points span the repeats.
+pub(super) fn lines(label: &str, axes: &Axes<'_>, lines: &[Line<'_>]) -> String {
+    let points = lines.iter().flat_map(|line| line.points.iter().flatten());
+    let axis = Axis::new(axes.scale, points.flat_map(|point| [point.0, point.2]));
     let height = BASE + 34.0 + ROW * lines.len() as f64;
     let mut svg = open(height, label);
-    let y = |value: f64| BASE - (BASE - TOP) * value / top;
+    let y = |value: f64| axis.y(value);
     #[allow(clippy::cast_precision_loss)] // A few points.
     let x = |place: usize| {
-        let steps = threads.len().saturating_sub(1).max(1) as f64;
+        let steps = axes.places.len().saturating_sub(1).max(1) as f64;
         LEFT + 16.0 + (WIDTH - LEFT - RIGHT - 32.0) * place as f64 / steps
     };
-    for quarter in 0..=4 {
-        let value = top * f64::from(quarter) / 4.0;
+    for &value in &axis.rules {
         let at = y(value);
         let _ = write!(
             svg,
@@ -105,13 +153,13 @@ pub(super) fn lines(label: &str, threads: &[usize], lines: &[Line<'_>]) -> Strin
             short(value)
         );
     }
-    for (place, n) in threads.iter().enumerate() {
-        let unit = if *n == 1 { " thread" } else { "" };
+    for (place, name) in axes.places.iter().enumerate() {
         let _ = write!(
             svg,
-            "<text class=\"soft\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{n}{unit}</text>",
+            "<text class=\"soft\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
             x(place),
-            BASE + 18.0
+            BASE + 18.0,
+            escape(name)
         );
     }
     for (series, line) in lines.iter().enumerate() {
@@ -131,7 +179,7 @@ pub(super) fn lines(label: &str, threads: &[usize], lines: &[Line<'_>]) -> Strin
         }
         #[allow(clippy::cast_precision_loss)] // A few lines.
         let at = BASE + 34.0 + ROW * series as f64;
-        let last = points().next_back().map_or_else(|| "n/a".to_owned(), |(_, point)| short(point.1) + "/s");
+        let last = points().next_back().map_or_else(|| "n/a".to_owned(), |(_, point)| short(point.1) + axes.unit);
         let _ = write!(
             svg,
             "<rect fill=\"var(--s{colour})\" x=\"{LEFT}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
@@ -158,12 +206,12 @@ fn axis_end(value: f64) -> f64 {
         .unwrap_or(value)
 }
 
-/// The scale of bars.
+/// The scale of values.
 #[derive(Clone, Copy)]
 pub(super) enum Scale {
     /// From zero.
     Linear,
-    /// Logarithmic, from one. Values below one have no bar.
+    /// Logarithmic, from one or less. Bars begin at one, and values below it have none.
     Ratio,
 }
 
@@ -246,9 +294,24 @@ mod tests {
 
     #[test]
     fn line_without_points_is_labelled_not_available() {
-        let points = vec![Some((1.0, 2.0, 3.0)), None];
-        let svg = lines("x", &[1, 2], &[Line { label: "a", points }, Line { label: "b", points: vec![None, None] }]);
-        assert_eq!(svg.matches("<circle").count(), 1);
-        assert!(svg.contains("n/a"));
+        for scale in [Scale::Linear, Scale::Ratio] {
+            let points = vec![Some((1.0, 2.0, 3.0)), None];
+            let lines_of = [Line { label: "a", points }, Line { label: "b", points: vec![None, None] }];
+            let places = ["1 thread".to_owned(), "2".to_owned()];
+            let svg = lines("x", &Axes { places: &places, scale, unit: "/s" }, &lines_of);
+            assert_eq!(svg.matches("<circle").count(), 1);
+            assert!(svg.contains("n/a") && svg.contains("2/s") && svg.contains("1 thread"));
+        }
+    }
+
+    #[test]
+    fn an_axis_of_ratios_has_room_for_all_values() {
+        for values in [vec![], vec![1.0], vec![0.3, 5.0], vec![6.4, 6.5], vec![0.001, 1e6]] {
+            let axis = Axis::new(Scale::Ratio, values.iter().copied());
+            assert!((2..=8).contains(&axis.rules.len()) && axis.rules.iter().any(|&rule| rule <= 1.0), "{values:?}");
+            for value in values {
+                assert!((TOP..=BASE).contains(&axis.y(value)), "{value}: {}", axis.y(value));
+            }
+        }
     }
 }

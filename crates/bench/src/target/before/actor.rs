@@ -12,7 +12,7 @@ use std::{
 use super::locks::{DentryLock, InodeMutex, KernelLocks, parent};
 use crate::{
     base::path::TreePath,
-    target::{Actor, Caches, Handle, Level, Listed, Open, Work},
+    target::{Actor, Caches, Handle, Level, Listed, Open, ReadAhead, Work},
 };
 
 /// One thread's access to a target, under the locks.
@@ -167,6 +167,10 @@ impl Actor for Before<'_> {
 
     fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         self.inner.records(dir, level)
+    }
+
+    fn read_ahead(&mut self, dir: &TreePath, level: Level) -> io::Result<Box<dyn ReadAhead>> {
+        self.inner.read_ahead(dir, level)
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
