@@ -295,6 +295,33 @@ fn counts_are_written_to_files() {
     }
 }
 
+/// The server copies from file to file. Where reads or writes take time, the kernel does.
+#[test]
+fn a_copy_is_one_request_unless_reads_are_delayed() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    for (delay, by_server) in [("lookup=1us", true), ("read=1us", false), ("write=1us", false)] {
+        let mounted = Mounted::new(&["--delay", delay]);
+        fs::write(mounted.path("from"), &bytes).unwrap();
+        let (from, to) = (fs::File::open(mounted.path("from")).unwrap(), fs::File::create(mounted.path("to")).unwrap());
+        let before = Requests::of(&mounted);
+        let mut copied = 0;
+        while copied < bytes.len() {
+            // The positions move.
+            copied += rustix::fs::copy_file_range(&from, None, &to, None, bytes.len() - copied).unwrap();
+        }
+        let asked = Requests::of(&mounted).since(&before);
+        // The first request for a copy is refused.
+        assert_eq!((asked.count("copy") > 0, asked.count("write") > 0), (true, !by_server), "{delay}: {asked:?}");
+        drop((from, to));
+        assert!(fs::read(mounted.path("to")).unwrap() == bytes, "{delay}");
+        mounted.umount();
+    }
+}
+
 #[test]
 fn bad_options_are_answered_with_the_valid_ones() {
     let _alone = alone();

@@ -384,3 +384,28 @@ fn direct_io_and_execution_work() {
     let open = |path: PathBuf| OpenOptions::new().read(true).custom_flags(direct).open(path).map(drop);
     assert_eq!(open(pair.mounted.path("program")).is_ok(), open(pair.host("program")).is_ok());
 }
+
+/// The host copies between files that the kernel reads and writes by itself.
+#[test]
+fn a_copy_is_seen_on_both_sides_at_once() {
+    for options in [&[][..], &["--exclusive"], &["-o", "noatime"]] {
+        let Some(pair) = Pair::new(options) else { return };
+        let (from, to) = (open(&pair, "from"), open(&pair, "to"));
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        from.write_all_at(&bytes, 0).unwrap();
+        to.write_all_at(&[7; 100], 0).unwrap();
+        let mut copied = 0;
+        while copied < bytes.len() {
+            let mut at = [copied as u64, 10 + copied as u64];
+            let [source, target] = &mut at;
+            let left = bytes.len() - copied;
+            copied += rustix::fs::copy_file_range(&from, Some(source), &to, Some(target), left).unwrap();
+        }
+        let expected = [&[7; 10][..], &bytes].concat();
+        for path in [pair.mounted.path("to"), pair.host("to")] {
+            assert_eq!(fs::metadata(&path).unwrap().len(), expected.len() as u64, "{options:?}");
+            assert!(fs::read(&path).unwrap() == expected, "{options:?} {}", path.display());
+        }
+        assert_eq!(to.metadata().unwrap().len(), expected.len() as u64);
+    }
+}

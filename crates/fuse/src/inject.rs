@@ -146,6 +146,8 @@ pub struct Injector {
     /// None if nothing is delayed.
     timer: Option<Timer>,
     traces_reads: bool,
+    /// Whether the arm of a disk moves.
+    seeks: bool,
 }
 
 /// The state that each arrival changes. The lock keeps arrivals in order.
@@ -177,6 +179,7 @@ impl Injector {
             faults: Faults::new(options.faults),
             counts: Counts::new(),
             traces_reads: trace.is_some(),
+            seeks: !options.seek.is_zero(),
             queue: Mutex::new(Queue {
                 service: ServiceQueue::new(options.depth),
                 disk: Disk::new(options.seek),
@@ -195,6 +198,14 @@ impl Injector {
     /// Whether a call that writes many files may be served: writes take no time, and nothing fails.
     fn allows_xcreate(&self) -> bool {
         self.delays[Operation::Write as usize].is_zero() && !self.has_faults()
+    }
+
+    /// Whether the server may copy from one file to another: reads and writes take no time and are
+    /// not listed, and nothing fails.
+    fn allows_copies(&self) -> bool {
+        let is_fast = |operation| self.delays[operation as usize].is_zero();
+        let is_plain = !self.seeks && !self.traces_reads && !self.has_faults();
+        is_plain && is_fast(Operation::Read) && is_fast(Operation::Write)
     }
 
     /// Drops the replies that are not due yet, and writes the list of reads to its end.

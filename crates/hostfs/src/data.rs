@@ -8,8 +8,8 @@ use std::{
 
 use pando_vfs::{Error, FileData, Result};
 use rustix::{
-    fs::{FallocateFlags, SeekFrom, StatxAttributes, fallocate, fsync, ftruncate, seek},
-    io::{Errno, preadv, pwrite, pwritev},
+    fs::{FallocateFlags, SeekFrom, StatxAttributes, copy_file_range, fallocate, fsync, ftruncate, seek},
+    io::{Errno, preadv, pwrite, pwritev, retry_on_intr},
 };
 
 use crate::{
@@ -49,7 +49,7 @@ impl HostData {
 
 /// Repeats a call that a signal has interrupted.
 fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> Result<T> {
-    rustix::io::retry_on_intr(call).map_err(from_errno)
+    retry_on_intr(call).map_err(from_errno)
 }
 
 impl FileData for HostData {
@@ -117,6 +117,18 @@ impl FileData for HostData {
         let attributes = stat(file.as_fd())?.stx_attributes;
         let is_plain = !attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE);
         Ok(is_plain.then_some(file))
+    }
+
+    fn copy_from(&mut self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> Result<usize> {
+        let file = self.open(Use::Write)?;
+        let (mut from, mut to) = (source_offset, offset);
+        match retry_on_intr(|| copy_file_range(source, Some(&mut from), &*file, Some(&mut to), len)) {
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(from_errno(error)),
+            // Between file systems, or on one that cannot copy, which some report as an end of the
+            // source. A read or a write meets any other error again.
+            Err(_) | Ok(0) => Err(Error::NotSupported),
+            Ok(copied) => Ok(copied),
+        }
     }
 
     fn may_write(&self) -> Result<()> {

@@ -252,7 +252,7 @@ impl Generator {
 
     fn op_on_handle(&mut self) -> Op {
         let slot = self.slot();
-        match self.rng.below(40) {
+        match self.rng.below(42) {
             0..=11 => Op::Open { slot, place: self.place(), flags: self.flags(), mode: self.mode() },
             12 => Op::Close { slot },
             13 => Op::Read { slot, len: self.len() },
@@ -282,6 +282,10 @@ impl Generator {
             33 | 34 => Op::Fstat { slot },
             35 => Op::Fchmod { slot, mode: self.mode() },
             36 | 37 => Op::PathOf { slot },
+            38 | 39 => {
+                let (from, from_offset, offset, len) = (self.slot(), self.offset(), self.offset(), self.len());
+                Op::CopyRange { from, from_offset, slot, offset, len }
+            }
             _ => Op::Readdir { slot },
         }
     }

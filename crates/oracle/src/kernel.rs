@@ -127,7 +127,8 @@ impl Kernel {
             Op::Pwrite { slot, .. }
             | Op::Writev { slot, .. }
             | Op::Ftruncate { slot, .. }
-            | Op::Fallocate { slot, .. } => self.is_not_opener(*slot),
+            | Op::Fallocate { slot, .. }
+            | Op::CopyRange { slot, .. } => self.is_not_opener(*slot),
             Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
             Op::Lseek { slot, whence, .. } => self.slots[*slot].as_ref().is_some_and(|fd| {
                 fs::fstat(fd).is_ok_and(|stat| {
@@ -245,6 +246,12 @@ impl Kernel {
             Op::Ftruncate { slot, size } => done(fs::ftruncate(self.fd(slot)?, size)?),
             Op::Fallocate { slot, mode, offset, len } => {
                 done(fs::fallocate(self.fd(slot)?, fs::FallocateFlags::from_bits_retain(mode), offset, len)?)
+            }
+            Op::CopyRange { from, from_offset, slot, offset, len } => {
+                let (from, to) = (self.fd(from)?, self.fd(slot)?);
+                let (mut from_offset, mut offset) = (from_offset, offset);
+                let copied = fs::copy_file_range(from, Some(&mut from_offset), to, Some(&mut offset), len)?;
+                Answer::Number(copied as u64)
             }
             Op::Fsync { slot } => done(fs::fsync(self.fd(slot)?)?),
             Op::Fstat { slot } => Answer::Facts(self.facts(&fs::fstat(self.fd(slot)?)?)),
@@ -394,6 +401,7 @@ impl Kernel {
             | Op::Lseek { .. }
             | Op::Ftruncate { .. }
             | Op::Fallocate { .. }
+            | Op::CopyRange { .. }
             | Op::Fsync { .. }
             | Op::Fstat { .. }
             | Op::Fchmod { .. }

@@ -168,6 +168,14 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
+    /// From an offset in one open file to an offset in another.
+    CopyRange {
+        from: usize,
+        from_offset: u64,
+        slot: usize,
+        offset: u64,
+        len: usize,
+    },
     Fsync {
         slot: usize,
     },

@@ -142,6 +142,10 @@ impl Pando {
             })?),
             Op::Ftruncate { slot, size } => done(self.file(slot)?.truncate(size)?),
             Op::Fallocate { slot, mode, offset, len } => done(self.file(slot)?.fallocate(mode, offset, len)?),
+            Op::CopyRange { from, from_offset, slot, offset, len } => {
+                let (from, to) = (self.file(from)?, self.file(slot)?);
+                Answer::Number(to.copy_range(offset, from, from_offset, len)? as u64)
+            }
             Op::Fsync { slot } => done(self.file(slot)?.fsync()?),
             Op::Fstat { slot } => Answer::Facts(self.facts(&self.file(slot)?.stat())),
             Op::Fchmod { slot, mode } => {
@@ -289,6 +293,7 @@ impl Tree for Pando {
             | Op::Lseek { .. }
             | Op::Ftruncate { .. }
             | Op::Fallocate { .. }
+            | Op::CopyRange { .. }
             | Op::Fsync { .. }
             | Op::Fstat { .. }
             | Op::Fchmod { .. }

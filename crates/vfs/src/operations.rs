@@ -6,6 +6,7 @@ pub(crate) mod attempt;
 pub(crate) mod attr;
 pub(crate) mod batch;
 pub(crate) mod bound;
+pub(crate) mod copy_range;
 pub(crate) mod create;
 pub(crate) mod dpath;
 pub(crate) mod exports;

@@ -15,9 +15,9 @@ use crate::{
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
-            CreateIn, EntryOut, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
-            MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn,
-            SetxattrIn, SizeOut, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
+            CopyFileRangeIn, CreateIn, EntryOut, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn,
+            LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn,
+            SetattrIn, SetxattrIn, SizeOut, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
     },
@@ -143,6 +143,13 @@ impl<'a, 'r> Exchange<'a, 'r> {
             Opcode::Fallocate => {
                 let FallocateIn { handle, offset, len, mode, .. } = args.structure()?;
                 server.fallocate(caller, handle, mode, offset, len)
+            }
+            Opcode::CopyFileRange => {
+                let CopyFileRangeIn { from, from_offset, to, offset, len, .. } = args.structure()?;
+                // The size in the reply has 32 bits. Whole pages can be shared.
+                let len = u32::try_from(len).unwrap_or(!0xfff);
+                let copied = server.copy_file_range(caller, (from, from_offset), (to, offset), len)?;
+                self.reply.put(&SizeOut { size: copied, padding: 0 })
             }
             Opcode::Lseek => {
                 let LseekIn { handle, offset, whence, .. } = args.structure()?;

@@ -68,6 +68,10 @@ impl<D: Dispatch> Dispatch for Injected<D> {
             return self.inject(opcode, operation, request, body);
         }
         self.injector.counts.requests(operation, if operation == Operation::Forget { forgets(request) } else { 1 });
+        if operation == Operation::Copy && !self.injector.allows_copies() {
+            // The kernel reads and writes then.
+            return Reply::Now(Err(Error::NotImplemented));
+        }
         self.inner.dispatch(request, body)
     }
 

@@ -64,6 +64,7 @@ operations! {
     Removexattr = "removexattr": Removexattr,
     Fallocate = "fallocate": Fallocate,
     Lseek = "lseek": Lseek,
+    Copy = "copy": CopyFileRange,
     Ioctl = "ioctl": Ioctl,
 }
 

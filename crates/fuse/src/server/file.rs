@@ -129,6 +129,25 @@ impl Server {
         })
     }
 
+    /// Copies bytes from one open file to another (copy_file_range(2)), each given by handle and
+    /// offset. Returns their number, which may be smaller than `len`.
+    ///
+    /// # Errors
+    /// As [`pando_vfs::File::copy_range`]; see [`Server`].
+    pub fn copy_file_range(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u32) -> Result<u32> {
+        self.guarded("copy_file_range", || {
+            self.with_file(from.0, |source| {
+                self.with_file(to.0, |file| {
+                    self.see_changes(source.dentry())?;
+                    self.see_changes(file.dentry())?;
+                    self.clear_privileges(caller, file.dentry())?;
+                    let copied = self.space.retry(|| file.copy_range(to.1, source, from.1, len as usize))?;
+                    Ok(u32::try_from(copied).expect("not more than asked for"))
+                })
+            })
+        })
+    }
+
     /// Finds data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) at or after `offset`. The kernel
     /// serves the other kinds itself, because it has the position. A file that is open for reading
     /// and writing counts as data from its start to its end: the kernel may have dirty pages of a

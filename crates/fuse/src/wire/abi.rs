@@ -68,6 +68,7 @@ opcodes! {
     Readdirplus = 44,
     Rename2 = 45,
     Lseek = 46,
+    CopyFileRange = 47,
     Tmpfile = 51,
     Statx = 52,
 }
@@ -436,6 +437,17 @@ structures! {
         padding: u32,
     }
 
+    /// `fuse_copy_file_range_in`. From the file of the request to another one.
+    struct CopyFileRangeIn {
+        from: u64,
+        from_offset: u64,
+        node: u64,
+        to: u64,
+        offset: u64,
+        len: u64,
+        flags: u64,
+    }
+
     /// `fuse_ioctl_in`.
     struct IoctlIn {
         handle: u64,
@@ -531,6 +543,7 @@ const _: () = {
     assert!(size_of::<SetattrIn>() == 88 && size_of::<ReadWriteIn>() == 40 && size_of::<StatfsOut>() == 80);
     assert!(size_of::<CreateIn>() == 16 && size_of::<OpenOut>() == 16 && size_of::<MknodIn>() == 16);
     assert!(size_of::<ReleaseIn>() == 24 && size_of::<FallocateIn>() == 32 && size_of::<LseekIn>() == 24);
+    assert!(size_of::<CopyFileRangeIn>() == 56);
     assert!(size_of::<IoctlIn>() == 32 && size_of::<IoctlOut>() == 16);
     assert!(size_of::<XgetdentsHead>() == XGETDENTS_HEAD_BYTES);
     assert!(size_of::<NotifyInodeOut>() == 24 && size_of::<NotifyEntryOut>() == 16);

@@ -139,6 +139,17 @@ pub trait FileData: Send + Sync {
         Ok(None)
     }
 
+    /// Copies up to `len` bytes at `source_offset` of a file on the host, open for reading, to
+    /// `offset` (copy_file_range(2)). Returns their number.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotSupported`] if these bytes cannot be copied so: they are read and written
+    /// then.
+    fn copy_from(&mut self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> Result<usize> {
+        let _ = (offset, source, source_offset, len);
+        Err(crate::Error::NotSupported)
+    }
+
     /// Whether the store lets this process write to the file.
     ///
     /// # Errors

@@ -125,7 +125,7 @@ impl File {
         self.inode().contents()?.map_or(Ok(()), |state| state.look(|data| data.may_write()))
     }
 
-    fn readable(&self) -> Result<()> {
+    pub(crate) fn readable(&self) -> Result<()> {
         let flags = self.flags();
         let ok = flags.reads() && !flags.contains(OpenFlags::PATH);
         if ok { Ok(()) } else { Err(Error::BadHandle) }
@@ -140,14 +140,19 @@ impl File {
         if self.kind == FileKind::Directory { Err(Error::IsDirectory) } else { Ok(()) }
     }
 
-    fn read_inode(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        let inode = self.inode();
-        let count = read_at(inode, buffers, offset)?;
+    pub(crate) fn read_inode(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let count = read_at(self.inode(), buffers, offset)?;
         // A read of zero bytes updates atime too, as on tmpfs.
+        self.note_access();
+        Ok(count)
+    }
+
+    /// Updates atime after a read, unless the flags forbid it.
+    pub(crate) fn note_access(&self) {
+        let inode = self.inode();
         if !self.no_atime() && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
             inode.set_dirty(AttrMask::ATIME);
         }
-        Ok(count)
     }
 
     /// Writes at the position, or at the end with O_APPEND, and advances the position (write).
@@ -207,7 +212,7 @@ impl File {
 
     /// After a write of `count` bytes, which is durable if the flags ask for it: stores the times.
     /// A name lock orders that, so it happens after the data lock is released.
-    fn written(&self, count: usize) -> Result<usize> {
+    pub(crate) fn written(&self, count: usize) -> Result<usize> {
         if count > 0 && self.flags().contains(OpenFlags::SYNC) {
             store_times(self.inode())?;
         }
@@ -215,7 +220,7 @@ impl File {
     }
 
     /// The writer, or EBADF if the file is not open for writing.
-    fn writer(&self) -> Result<Writer> {
+    pub(crate) fn writer(&self) -> Result<Writer> {
         self.writer.ok_or(Error::BadHandle)
     }
 
@@ -225,7 +230,7 @@ impl File {
     }
 
     /// Writes, and returns the offset and the count.
-    fn write_inode(
+    pub(crate) fn write_inode(
         &self,
         writer: Writer,
         buffers: &[IoSlice<'_>],
@@ -236,10 +241,20 @@ impl File {
         if len == 0 {
             return Ok((offset, 0));
         }
-        retry_after_reclaim(|| self.try_write(writer, buffers, offset, append))
+        retry_after_reclaim(|| {
+            self.try_write(writer, offset, append, |contents, offset, room| write_at(contents, buffers, offset, room))
+        })
     }
 
-    fn try_write(&self, writer: Writer, buffers: &[IoSlice<'_>], offset: u64, append: bool) -> Result<(u64, usize)> {
+    /// Changes the contents by `write`, which writes some bytes at an offset, `room` at most, and
+    /// returns their number. Returns the offset and the count.
+    pub(crate) fn try_write(
+        &self,
+        writer: Writer,
+        offset: u64,
+        append: bool,
+        write: impl FnOnce(&mut dyn FileData, u64, usize) -> Result<usize>,
+    ) -> Result<(u64, usize)> {
         let inode = self.inode();
         let state = inode.file_state()?;
         state.change(inode, |contents| {
@@ -253,7 +268,7 @@ impl File {
             // Stamped before the write, even if there turns out to be no space, as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
-            let count = write_at(contents, buffers, offset, room)?;
+            let count = write(contents, offset, room)?;
             if offset + count as u64 > size {
                 state.resize(inode, contents, offset + count as u64);
             }
