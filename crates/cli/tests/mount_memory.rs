@@ -1,11 +1,17 @@
 //! The default limits of a mount in a control group: programs get ENOSPC before the kernel kills
-//! the server.
+//! the server, and a cache of a source stays small.
 
 mod common;
 mod memory_group;
 mod requests;
 
-use std::{fs, io, os::unix::fs::FileExt, path::Path};
+use std::{
+    fs, io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use common::{Mounted, can_mount, has, run, said};
 use memory_group::MemoryGroup;
@@ -166,4 +172,46 @@ fn a_size_above_the_limit_of_the_group_is_warned_of() {
     let dir = group.dir.display().to_string();
     assert!(errors.contains("--size") && errors.contains(&dir) && errors.contains("kill"), "{errors}");
     mounted_in(&group, &["--size", "50M", "--inodes", "1000"]).umount();
+}
+
+/// A source with more files than the cache may hold, listed while files come and go.
+#[test]
+fn a_source_larger_than_the_group_is_listed_completely() {
+    const FILES: usize = 40_000;
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(group) = MemoryGroup::new(96 * MIB) else { return };
+    let source = tempfile::tempdir().unwrap();
+    (0..FILES).for_each(|file| drop(fs::File::create(source.path().join(file.to_string())).unwrap()));
+    let mounted = mounted_in(&group, &["--source", source.path().to_str().unwrap()]);
+    let root = mounted.root();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                let [made, moved] = ["made", "moved"].map(|name| format!("{name}{n}"));
+                fs::File::create(source.path().join(&made)).unwrap();
+                fs::rename(root.join(&made), root.join(&moved)).unwrap();
+                fs::remove_file(source.path().join(&moved)).unwrap();
+            }
+        });
+        let listed = || {
+            let mut seen = vec![0; FILES];
+            for entry in fs::read_dir(&root)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if let Ok(file) = name.to_str().unwrap().parse::<usize>() {
+                    entry.metadata()?;
+                    seen[file] += 1;
+                }
+            }
+            io::Result::Ok(seen)
+        };
+        let seen = listed();
+        is_done.store(true, Ordering::Relaxed);
+        assert!(seen.unwrap().iter().all(|&times| times == 1), "each file exactly once");
+    });
+    mounted.umount();
 }

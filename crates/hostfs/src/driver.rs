@@ -23,6 +23,9 @@ use crate::{
 /// How often a value is read again that has grown since its size was asked for.
 const GROWN_MAX: u32 = 16;
 
+/// Lists of names and values up to this size are read by one call.
+const SHORT: usize = 1024;
+
 impl HostFs {
     /// A directory of the host as a tree.
     ///
@@ -203,8 +206,15 @@ impl HostFs {
     }
 }
 
-/// The result of a call that tells its size if the buffer is empty.
+/// The result of a call that fills a buffer, or tells the size of its result if the buffer is
+/// empty. On a slow file system each call waits, so a short result takes only one.
 fn grown(mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result<Vec<u8>> {
+    let is_too_long = |error: &io::Error| error.raw_os_error() == Some(libc::ERANGE);
+    let mut short = [0; SHORT];
+    match call(&mut short) {
+        Err(error) if is_too_long(&error) => {}
+        read => return Ok(short[..read?].to_vec()),
+    }
     for _ in 0..GROWN_MAX {
         let size = call(&mut [])?;
         let mut buffer = vec![0; size];
@@ -212,7 +222,7 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result<Vec<u8>
             return Ok(buffer);
         }
         match call(&mut buffer) {
-            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => {}
+            Err(error) if is_too_long(&error) => {}
             read => {
                 buffer.truncate(read?);
                 return Ok(buffer);

@@ -258,7 +258,7 @@ pub use handles::{
     read_ahead::{ReadAhead, ReadAheadProgress},
     vfs::Vfs,
 };
-pub use objects::{dentry::DentryRef, tables::Pruner};
+pub use objects::{cache_counts::CacheCounts, dentry::DentryRef, tables::Pruner};
 pub use operations::exports::Exports;
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;

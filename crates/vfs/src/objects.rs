@@ -3,6 +3,7 @@
 
 pub(crate) mod backed_dir;
 pub(crate) mod by_number;
+pub(crate) mod cache_counts;
 pub(crate) mod dentry;
 pub(crate) mod directory;
 pub(crate) mod file_state;
@@ -13,6 +14,7 @@ pub(crate) mod lockable;
 pub(crate) mod path;
 pub(crate) mod stat;
 pub(crate) mod statahead;
+pub(crate) mod stored_blocks;
 pub(crate) mod superblock;
 pub(crate) mod tables;
 pub(crate) mod times;

@@ -5,7 +5,7 @@ use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 use clap::{Args, Parser, ValueEnum};
 use pando_console::size;
 use pando_fuse::Changes;
-use pando_vfs::{DirectoryLocks, VfsOptions};
+use pando_vfs::DirectoryLocks;
 
 use super::{
     injector::InjectorArgs,
@@ -107,13 +107,14 @@ pub struct MountArgs {
     #[arg(long, requires = "source")]
     pub no_read_ahead: bool,
 
-    /// How many inodes of SOURCE stay cached
+    /// How many inodes of SOURCE stay cached [default: 65536 per GiB]
     ///
     /// About 0.9 KB each. The cache also has a limit in bytes, with extended attributes: 2 KiB for
-    /// each of the N, but at least 256 MiB. If the cache is full, the server asks the kernel to
-    /// forget inodes that no program uses (Linux 6.18). While memory is short, fewer are kept.
-    #[arg(long, requires = "source", value_name = "N", default_value_t = VfsOptions::new().cached_inodes)]
-    pub cached_inodes: usize,
+    /// each of the N. By default that limit is an eighth of the memory; for a given N it is at
+    /// least 256 MiB. If the cache is full, the server asks the kernel to forget inodes that no
+    /// program uses (Linux 6.18). While memory is short, fewer are kept.
+    #[arg(long, requires = "source", value_name = "N")]
+    pub cached_inodes: Option<usize>,
 
     /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
     /// the memory]

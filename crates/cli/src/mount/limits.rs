@@ -7,6 +7,7 @@
 
 use pando_console::memory_limits::{self, Limit};
 use pando_memfs::MemOptions;
+use pando_vfs::VfsOptions;
 
 /// The server of an empty tree, and the kernel's memory for it.
 const SERVER_BYTES: u64 = 16 << 20;
@@ -28,6 +29,12 @@ const INODE_COST: u64 = 2176;
 
 /// The least that an inode of the limit costs.
 const EMPTY_FILE_BYTES: u64 = 256;
+
+/// Room in the cache for an inode of the source with a few extended attributes.
+const CACHED_INODE_BYTES: usize = 2 << 10;
+
+/// A smaller cache would be of little use.
+const LEAST_CACHED_INODES: usize = 10_000;
 
 /// A smaller limit would be of no use.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -55,6 +62,21 @@ pub fn choose(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> MemO
         (left / INODE_COST).max(LEAST_INODES)
     });
     MemOptions::new().size_bytes(size_bytes).inodes(inodes)
+}
+
+/// The limits of the inode cache of a source, in inodes and in bytes. The default is an eighth of
+/// the memory.
+pub fn inode_cache(asked: Option<usize>, memory: Option<&Limit>) -> (usize, usize) {
+    let bytes = |inodes: usize| inodes.saturating_mul(CACHED_INODE_BYTES);
+    match asked {
+        Some(inodes) => (inodes, bytes(inodes).max(VfsOptions::new().cached_bytes)),
+        None => {
+            let eighth = memory.map_or(UNKNOWN_BYTES, |memory| memory.bytes) / 8;
+            let inodes = usize::try_from(eighth).unwrap_or(usize::MAX) / CACHED_INODE_BYTES;
+            let inodes = inodes.max(LEAST_CACHED_INODES);
+            (inodes, bytes(inodes))
+        }
+    }
 }
 
 /// The warning if a control group allows less than the given limits.
@@ -119,6 +141,16 @@ mod tests {
             assert!(size >= 1 << 20 && size <= (mib << 20) / 8 && inodes >= 1024, "{mib} MiB: {size}, {inodes}");
         }
         assert!(choose(MemOptions::default(), 2, None).size_bytes.is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn an_inode_cache_fits_into_an_eighth_of_the_memory() {
+        assert_eq!(inode_cache(None, Some(&limit(24 << 10))), (24 << 16, 3 << 30));
+        assert_eq!(inode_cache(None, Some(&limit(1 << 10))), (1 << 16, 128 << 20));
+        assert_eq!(inode_cache(None, Some(&limit(1))), (10_000, 10_000 << 11), "the least");
+        assert!(inode_cache(None, None).0 >= 10_000);
+        assert_eq!(inode_cache(Some(7), Some(&limit(1))), (7, 256 << 20), "as given");
+        assert_eq!(inode_cache(Some(1_000_000), None), (1_000_000, 1_000_000 << 11));
     }
 
     #[test]

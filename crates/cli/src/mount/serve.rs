@@ -25,9 +25,6 @@ use super::{
     source::{RECHECK, SourceTree},
 };
 
-/// Room in the cache for an inode of the source with a few extended attributes.
-const INODE_BYTES: usize = 2 << 10;
-
 /// Mounts a tree and serves it until it is unmounted.
 ///
 /// # Errors
@@ -42,11 +39,12 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
     let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
+    let (inodes, bytes) = limits::inode_cache(args.cached_inodes, memory_limits::smallest().as_ref());
     let options = VfsOptions::new()
         .directory_locks(args.pdirops.unwrap_or_default())
         .read_ahead(!args.no_read_ahead)
-        .cached_inodes(args.cached_inodes)
-        .cached_bytes(VfsOptions::new().cached_bytes.max(args.cached_inodes.saturating_mul(INODE_BYTES)));
+        .cached_inodes(inodes)
+        .cached_bytes(bytes);
     let (vfs, source) = match &args.source {
         Some(dir) => {
             let source = SourceTree::open(dir, recheck(args), asked.mount.allow_other, options)?;
@@ -91,6 +89,14 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     if let Some(source) = source {
         let (descriptors, inodes) = source.usage();
         info!(descriptors, inodes, "still cached at the end");
+        let counts = source.vfs.cache_counts();
+        info!(
+            misses = counts.misses,
+            loaded = counts.read_ahead,
+            used = counts.read_ahead_used,
+            wasted = counts.read_ahead_wasted,
+            "cache misses, and inodes that read-ahead has loaded"
+        );
     }
     leaver.clean(served.is_err());
     served?;

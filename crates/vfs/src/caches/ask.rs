@@ -21,12 +21,12 @@ use pando_concurrency::CALL_WAITED;
 use pando_sync::{Counted, pin};
 
 use crate::{
-    Result, Stat,
+    Error, Result, Stat,
     caches::{
         binding::change_count,
-        evict::shown_at,
+        evict::bound_parent,
         load::load,
-        read_ahead::look_up_waited,
+        read_ahead::{look_up_waited, xattrs_waited},
         refresh::{refresh, refresh_if_outdated, refresh_inode},
     },
     objects::{backed_dir::BackedDir, dentry::Dentry, stat::stat_of, superblock::Namespace},
@@ -52,9 +52,8 @@ impl Ask {
                 // Before and not after: the walk must find what is loaded.
                 dir.inode().shard.sb.make_room(1);
                 sb.requests.run(&request, || {
-                    // Names of this directory are what its read-ahead is for.
-                    let is_read_ahead = dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead);
-                    let (_waiting, began) = ((!is_read_ahead).then(|| sb.foreground.enter()), Instant::now());
+                    let (_waiting, began) = ((!is_read_ahead(&dir)).then(|| sb.foreground.enter()), Instant::now());
+                    sb.counts.misses.add(1);
                     let loaded = load(namespace, &dir, &request.1);
                     if began.elapsed() >= CALL_WAITED {
                         look_up_waited(&dir);
@@ -74,6 +73,32 @@ impl Ask {
     }
 }
 
+/// Requests the extended attributes of an inode, which was found by this dentry, for an operation
+/// that reads them. The caller holds no guard and no lock.
+pub(crate) fn ask_for_xattrs(dentry: &Counted<Dentry>) -> Result<()> {
+    let (inode, sb) = (dentry.inode(), &dentry.inode().shard.sb);
+    sb.make_room(1);
+    if inode.has_xattrs() {
+        // A read-ahead has loaded them meanwhile.
+        return Ok(());
+    }
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
+    let dir = bound_parent(dentry);
+    // As for names.
+    let is_read_ahead = dir.as_ref().is_some_and(is_read_ahead);
+    let (_waiting, began) = ((!is_read_ahead).then(|| sb.foreground.enter()), Instant::now());
+    drop(inode.request_xattrs(backing)?);
+    if let Some(dir) = dir.filter(|_| began.elapsed() >= CALL_WAITED) {
+        xattrs_waited(&dir);
+    }
+    Ok(())
+}
+
+/// Whether threads read ahead in a directory. What others wait for there is what they are to load.
+fn is_read_ahead(dir: &Counted<Dentry>) -> bool {
+    dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead)
+}
+
 /// Requests what is cached of an inode again if others have changed it: for an inode that was not
 /// reached by a walk. The caller holds no guard and no lock.
 pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
@@ -81,19 +106,14 @@ pub(crate) fn revalidate(dentry: &Counted<Dentry>) -> Result<()> {
     if !inode.is_backed() {
         return Ok(());
     }
-    let parent = || {
-        let guard = pin();
-        let place = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard));
-        place.and_then(|place| place.to_ref().parent_dir().get())
-    };
     // A change of an inode is reported for the directories of its names.
-    for dir in [parent(), dentry.is_dir().then(|| dentry.clone())].into_iter().flatten() {
+    for dir in [bound_parent(dentry), dentry.is_dir().then(|| dentry.clone())].into_iter().flatten() {
         if let Some(count) = unseen_reports(&dir) {
             Ask::Changes(dir, count).answer(&sb.namespace)?;
         }
     }
     // If the inode has no name, or the cache has dropped it, there is no such directory.
-    if !dentry.is_dir() && parent().is_none() {
+    if !dentry.is_dir() && bound_parent(dentry).is_none() {
         refresh_inode(inode)?;
     }
     refresh_if_outdated(inode)

@@ -12,7 +12,8 @@ use crate::{
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
-        inode::{Body, Inode, StoredBlocks},
+        inode::{Body, Inode},
+        stored_blocks::StoredBlocks,
         superblock::SuperBlock,
     },
 };

@@ -340,11 +340,22 @@ impl Drop for Unsent<'_> {
 /// Removes a frozen inode from the cache. The caller sends the forget.
 pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, guard: &Guard) {
     let _leaving = sb.inodes.departures.leave(inode.ino);
+    if inode.take_read_ahead() {
+        sb.counts.ahead_wasted.add(1);
+    }
     // The forget is queued here, before the number can be loaded again. The last put would be too
     // late: it may run after the number was loaded again.
     inode.set_adopted(false);
     sb.forgets.add(inode.ino);
     sb.inodes.evict(frozen, guard);
+}
+
+/// The directory in which a dentry is bound. None if it has no name, or the cache has dropped it.
+/// The caller holds no guard.
+pub(crate) fn bound_parent(dentry: &Counted<Dentry>) -> Option<Counted<Dentry>> {
+    let guard = pin();
+    let place = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard));
+    place.and_then(|place| place.to_ref().parent_dir().get())
 }
 
 /// Whether a directory entry shows a dentry.

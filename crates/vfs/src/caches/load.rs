@@ -291,6 +291,15 @@ pub(crate) struct Found<'b> {
     pub attr: Option<NodeAttr>,
 }
 
+/// The purpose of names that are loaded together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// An operation, now.
+    Operation,
+    /// An operation perhaps, later.
+    ReadAhead,
+}
+
 /// Binds the names of a directory that a scan has found with their attributes. `before` was taken
 /// before the scan. A name that has changed since is left out, and a walk that wants it loads it.
 /// Returns the names that are not cached and came without attributes.
@@ -298,22 +307,23 @@ pub(crate) fn bind_scanned<'b>(
     dir: &Counted<Dentry>,
     found: impl Iterator<Item = Found<'b>>,
     before: Version,
+    purpose: Purpose,
 ) -> Result<Vec<&'b [u8]>> {
     let directory = dir.inode().directory()?;
-    let names = dir.sb().names(dir.inode().ino);
+    let hashes = dir.sb().names(dir.inode().ino);
     let missing: Vec<_> = {
         let guard = pin();
-        found.filter(|found| directory.dirent(names.hash(found.name), found.name, &guard).is_none()).collect()
+        found.filter(|found| directory.dirent(hashes.hash(found.name), found.name, &guard).is_none()).collect()
     };
     let sb = &dir.inode().shard.sb;
     sb.make_room(missing.len());
-    let (mut bare, mut pauses) = (Vec::new(), LOCK_PAUSES);
+    let (mut bare, mut names) = (Vec::new(), Names { dir, before, by: By::Scan, purpose, pauses: LOCK_PAUSES });
     for Found { name, attr } in missing {
         let Some(attr) = attr else {
             bare.push(name);
             continue;
         };
-        bind_found(dir, name, &attr, before, By::Scan, &mut pauses)?;
+        names.bind(name, &attr)?;
     }
     Ok(bare)
 }
@@ -321,7 +331,7 @@ pub(crate) fn bind_scanned<'b>(
 /// Looks up names of a directory in one call, and binds those that exist. Other threads that want
 /// one of them wait for this call. Names that another thread is loading are left out. Returns how
 /// many names were asked for.
-pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize> {
+pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]], purpose: Purpose) -> Result<usize> {
     let inode = dir.inode();
     let (sb, directory) = (&inode.shard.sb, inode.directory()?);
     sb.make_room(names.len());
@@ -341,9 +351,12 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]]) -> Result<usize>
     let before = Version::of(inode)?;
     let (found, asked) = ask_for_names(inode, claimed.len(), |backing, each| backing.lookup(inode.ino, &claimed, each));
     asked?;
-    let mut pauses = LOCK_PAUSES;
+    if purpose == Purpose::Operation {
+        sb.counts.misses.add(claimed.len() as u64);
+    }
+    let mut names = Names { dir, before, by: By::Claim, purpose, pauses: LOCK_PAUSES };
     for (name, attr) in claimed.iter().zip(found) {
-        attr.map_or(Ok(()), |attr| bind_found(dir, name, &attr, before, By::Claim, &mut pauses))?;
+        attr.map_or(Ok(()), |attr| names.bind(name, &attr))?;
     }
     Ok(claimed.len())
 }
@@ -364,48 +377,71 @@ enum By {
     Claim,
 }
 
-/// Binds a name that the backing has found, unless the name stays locked. `before` was taken before
-/// the request. `pauses` is how often the caller's batch may still wait for a lock.
-fn bind_found(
-    dir: &Counted<Dentry>,
-    name: &[u8],
-    attr: &NodeAttr,
+/// Names of a directory that the backing has found together.
+struct Names<'a> {
+    dir: &'a Counted<Dentry>,
+    /// Taken before the request.
     before: Version,
     by: By,
-    pauses: &mut u32,
-) -> Result<()> {
-    let inode = dir.inode();
-    let (sb, directory) = (&inode.shard.sb, inode.directory()?);
-    let hash = sb.hash(inode.ino, name);
-    let key = Lockable::name(inode, hash)?.key;
-    let _lock = loop {
-        match sb.namespace.names.try_lock_one(key) {
-            Some(lock) => break lock,
-            None if *pauses == 0 => return Ok(()),
-            None => std::thread::sleep(LOCK_PAUSE),
+    purpose: Purpose,
+    /// How often the batch may still wait for a lock.
+    pauses: u32,
+}
+
+impl Names<'_> {
+    /// Binds a name, unless it stays locked, or may have changed since the request.
+    fn bind(&mut self, name: &[u8], attr: &NodeAttr) -> Result<()> {
+        let is_bound = self.try_bind(name, attr)?;
+        if self.purpose == Purpose::ReadAhead {
+            let counts = &self.dir.sb().counts;
+            counts.ahead.add(1);
+            if !is_bound {
+                counts.ahead_wasted.add(1);
+            }
         }
-        *pauses -= 1;
-    };
-    let guard = pin();
-    // Checked under the name lock: a thread that has changed the name since has counted that before
-    // it released the lock.
-    let now = Version::of(inode)?;
-    let is_same = if by == By::Scan { now.same_names(before) } else { now.same_if_claimed(before) };
-    if directory.dirent(hash, name, &guard).is_some() || !is_same || now.reports != before.reports {
-        return Ok(());
+        Ok(())
     }
-    // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
-    // alone.
-    let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), before.inode_reports, &guard)
-    else {
-        return Ok(());
-    };
-    if let (By::Scan, Some(backed)) = (by, &directory.backed) {
-        backed.scanned.fetch_add(1, Ordering::Relaxed);
+
+    /// Returns whether the name was bound to a new inode.
+    fn try_bind(&mut self, name: &[u8], attr: &NodeAttr) -> Result<bool> {
+        let (dir, before) = (self.dir, self.before);
+        let inode = dir.inode();
+        let (sb, directory) = (&inode.shard.sb, inode.directory()?);
+        let hash = sb.hash(inode.ino, name);
+        let key = Lockable::name(inode, hash)?.key;
+        let _lock = loop {
+            match sb.namespace.names.try_lock_one(key) {
+                Some(lock) => break lock,
+                None if self.pauses == 0 => return Ok(false),
+                None => std::thread::sleep(LOCK_PAUSE),
+            }
+            self.pauses -= 1;
+        };
+        let guard = pin();
+        // Checked under the name lock: a thread that has changed the name since has counted that
+        // before it released the lock.
+        let now = Version::of(inode)?;
+        let is_same = if self.by == By::Scan { now.same_names(before) } else { now.same_if_claimed(before) };
+        if directory.dirent(hash, name, &guard).is_some() || !is_same || now.reports != before.reports {
+            return Ok(false);
+        }
+        // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
+        // alone.
+        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), before.inode_reports, &guard)
+        else {
+            return Ok(false);
+        };
+        if let (By::Scan, Some(backed)) = (self.by, &directory.backed) {
+            backed.scanned.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.purpose == Purpose::ReadAhead {
+            dentry.inode().set_read_ahead();
+        }
+        if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
+            && report_count(sb, inode.ino) != before.reports
+        {
+            unbind_stale(directory, hash, name, &guard);
+        }
+        Ok(true)
     }
-    if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok() && report_count(sb, inode.ino) != before.reports
-    {
-        unbind_stale(directory, hash, name, &guard);
-    }
-    Ok(())
 }

@@ -33,10 +33,10 @@ use pando_sync::{Counted, Member, WaitGroup, flush_retired, lock, pin};
 use crate::{
     Error, RecordMask, Result,
     caches::{
-        load::{Found, Version, bind_scanned, load_many},
+        load::{Found, Purpose, Version, bind_scanned, load_many},
         xattrs::load_many_xattrs,
     },
-    objects::dentry::Dentry,
+    objects::{backed_dir::BackedDir, dentry::Dentry, statahead::Statahead},
 };
 
 /// The most threads that read ahead in a tree.
@@ -294,7 +294,8 @@ impl Job {
         let listed = window.entries.len();
         if attributes.iter().any(Option::is_some) {
             let found = attributes.into_iter().enumerate().filter(|(_, attr)| attr.is_some());
-            bind_scanned(&self.dir, found.map(|(at, attr)| Found { name: window.name(at), attr }), before)?;
+            let found = found.map(|(at, attr)| Found { name: window.name(at), attr });
+            bind_scanned(&self.dir, found, before, Purpose::ReadAhead)?;
         }
         window.entries.sort_unstable();
         self.listed.fetch_add(listed as u64, Ordering::Release);
@@ -313,9 +314,9 @@ impl Job {
     fn load(self: &Arc<Self>, window: &Window, from: usize, to: usize) -> Result<()> {
         let names: Vec<&[u8]> = (from..to).map(|at| window.name(at)).collect();
         let began = Instant::now();
-        let requested = load_many(&self.dir, &names)?;
+        let mut requested = load_many(&self.dir, &names, Purpose::ReadAhead)?;
         if self.mask.wants_xattrs() {
-            self.load_xattrs(&names);
+            requested = requested.max(self.load_xattrs(&names));
         }
         let took = began.elapsed();
         self.done.fetch_add(names.len() as u64, Ordering::Release);
@@ -342,16 +343,19 @@ impl Job {
     }
 
     /// Loads the extended attributes of names that are cached. Those that cannot be loaded are left
-    /// to the thread that wants them.
-    fn load_xattrs(&self, names: &[&[u8]]) {
+    /// to the thread that wants them. Returns for how many inodes the backing was asked.
+    fn load_xattrs(&self, names: &[&[u8]]) -> usize {
         let (sb, inode) = (self.dir.sb(), self.dir.inode());
-        let Ok(directory) = inode.directory() else { return };
+        let Ok(directory) = inode.directory() else { return 0 };
         let guard = pin();
-        let cached =
-            |name: &&[u8]| directory.dirent(sb.hash(inode.ino, name), name, &guard)?.to_ref().value.load(&guard)?.get();
-        let cached: Vec<Counted<Dentry>> = names.iter().filter_map(cached).collect();
+        let unknown = |name: &&[u8]| {
+            let dentry = directory.dirent(sb.hash(inode.ino, name), name, &guard)?.to_ref().value.load(&guard)?;
+            if dentry.to_ref().inode().has_xattrs() { None } else { dentry.get() }
+        };
+        let unknown: Vec<Counted<Dentry>> = names.iter().filter_map(unknown).collect();
         drop(guard);
-        let _ = load_many_xattrs(cached.iter().map(|dentry| dentry.inode()).enumerate());
+        let _ = load_many_xattrs(unknown.iter().map(|dentry| dentry.inode()).enumerate());
+        unknown.len()
     }
 
     /// Starts another thread, if the tree may have one more.
@@ -407,25 +411,58 @@ impl Drop for ListingAhead {
     }
 }
 
-/// A look-up in a directory has waited for the backing. If the directory was listed before, the
-/// next look-ups probably wait, too.
-pub(crate) fn look_up_waited(dir: &Counted<Dentry>) {
-    let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
-    let Some((cookie, entries)) = lock(&backed.statahead).missed() else { return };
-    match Job::start(dir.clone(), cookie, entries, Mask::STAT) {
-        Ok(job) => job.threads.keep(Ended(job.clone())),
-        Err(_) => lock(&backed.statahead).ended(None),
+/// What a program reads of names that it has listed.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Inodes,
+    Xattrs,
+}
+
+impl Wanted {
+    fn statahead(self, dir: &BackedDir) -> MutexGuard<'_, Statahead> {
+        lock(match self {
+            Self::Inodes => &dir.statahead,
+            Self::Xattrs => &dir.xattr_ahead,
+        })
+    }
+
+    /// The directory has been listed, and the backing has been waited for. The next names probably
+    /// wait, too.
+    fn waited(self, dir: &Counted<Dentry>) {
+        let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
+        let Some((cookie, entries)) = self.statahead(backed).missed() else { return };
+        let mask = match self {
+            Self::Inodes => Mask::STAT,
+            Self::Xattrs => Mask::STAT | Mask::XATTR_VALUES,
+        };
+        // The program needs some time for what is loaded.
+        let entries = entries.min(dir.sb().namespace.options.cached_inodes / 2).max(1);
+        match Job::start(dir.clone(), cookie, entries, mask) {
+            Ok(job) => job.threads.keep(Ended(job.clone(), self)),
+            Err(_) => self.statahead(backed).ended(None),
+        }
     }
 }
 
-/// Notes the end of a read-ahead that look-ups have started.
-struct Ended(Arc<Job>);
+/// A look-up in a directory has waited for the backing.
+pub(crate) fn look_up_waited(dir: &Counted<Dentry>) {
+    Wanted::Inodes.waited(dir);
+}
+
+/// A thread has waited for the extended attributes of a name in a directory.
+pub(crate) fn xattrs_waited(dir: &Counted<Dentry>) {
+    Wanted::Xattrs.waited(dir);
+}
+
+/// Notes the end of a read-ahead that was started here.
+struct Ended(Arc<Job>, Wanted);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let Some(backed) = self.0.dir.inode().backed_dir() else { return };
-        let to = self.0.listed_to.load(Ordering::Relaxed);
-        lock(&backed.statahead).ended((to != u64::MAX).then_some(to));
+        let Self(job, wanted) = self;
+        let Some(backed) = job.dir.inode().backed_dir() else { return };
+        let to = job.listed_to.load(Ordering::Relaxed);
+        wanted.statahead(backed).ended((to != u64::MAX).then_some(to));
     }
 }
 

@@ -125,13 +125,18 @@ impl Inode {
         }
     }
 
-    /// The extended attributes of an inode in a backing, for reading or changing. The caller holds
-    /// no guard.
+    /// The extended attributes of an inode in a backing, for a change. The caller holds no guard.
     pub(crate) fn load_xattrs(&self, backing: &dyn Backing) -> Result<Counted<Xattrs>> {
         if let Some(cached) = self.held_xattrs() {
             return Ok(cached);
         }
         let _waiting = self.shard.sb.foreground.enter();
+        self.request_xattrs(backing)
+    }
+
+    /// The extended attributes of an inode in a backing. The backing is asked. The caller holds no
+    /// guard.
+    pub(crate) fn request_xattrs(&self, backing: &dyn Backing) -> Result<Counted<Xattrs>> {
         match load_xattrs_of(&self.shard.sb, backing, &[(0, self)]).pop() {
             Some((_, error)) => Err(error),
             None => Ok(self.held_xattrs().expect("just loaded, and they stay while the inode does")),

@@ -23,8 +23,8 @@ pub struct ReadAheadProgress {
     pub listed: u64,
     /// Of these, entries that are done: the read-ahead has nothing more to do for them.
     pub done: u64,
-    /// Of these, entries that the driver was asked for. The others were cached, or a walk was
-    /// loading them.
+    /// Of these, entries that the driver was asked for, by name or for extended attributes. The
+    /// others were cached, or a walk was loading them.
     pub requested: u64,
     /// Whether it has ended.
     pub has_ended: bool,

@@ -35,6 +35,8 @@ pub(crate) struct BackedDir {
     pub checked: AtomicU64,
     /// Whether its names are being looked up after a listing. Guarded by its own mutex, a leaf.
     pub statahead: Mutex<Statahead>,
+    /// The same for the extended attributes of the names.
+    pub xattr_ahead: Mutex<Statahead>,
     /// The number of threads that read ahead in this directory. Atomic: a hint.
     pub aheads: AtomicI64,
     /// How many names scans have bound. Relaxed: a thread that compares two of these values has

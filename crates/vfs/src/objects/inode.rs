@@ -14,7 +14,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
 use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, pin};
@@ -26,6 +26,7 @@ use crate::{
         directory::{Directory, Subdirs},
         file_state::FileState,
         links::Links,
+        stored_blocks::StoredBlocks,
         superblock::Shard,
         times::Times,
         xattr_map::{Xattrs, cost_of},
@@ -42,25 +43,6 @@ pub(crate) enum Body {
     Special(u32, StoredBlocks),
 }
 
-/// The space that an inode occupies in a backing, in units of 512 bytes. 0 in memory. In four
-/// bytes, which every kind of body has to spare: a file of more than 2 TiB has its [`FileState`]
-/// for this. Atomic: a single independent value.
-#[derive(Default)]
-pub(crate) struct StoredBlocks(AtomicU32);
-
-impl StoredBlocks {
-    /// Stores the value. False if it is too large.
-    pub(crate) fn set(&self, blocks: u64) -> bool {
-        let fits = u32::try_from(blocks);
-        self.0.store(fits.unwrap_or(u32::MAX), Ordering::Relaxed);
-        fits.is_ok()
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed).into()
-    }
-}
-
 /// The times of changes, which a store may stamp itself.
 pub(crate) const CHANGE_TIMES: AttrMask = AttrMask::MTIME.union(AttrMask::CTIME);
 
@@ -69,6 +51,8 @@ pub(crate) const CHANGE_TIMES: AttrMask = AttrMask::MTIME.union(AttrMask::CTIME)
 const ADOPTED: u8 = 1;
 /// In memory only: the inode has, or once had, file capabilities.
 const CAPABLE: u8 = 2;
+/// With a backing only: a read-ahead has loaded the inode, and no walk or listing has found it yet.
+const AHEAD: u8 = 2;
 /// In memory only: the inode's number was handed out to a server at some time.
 const NUMBERED: u8 = 4;
 /// With a backing only: a walk has found the inode in the cache, or an eviction has left it alone.
@@ -104,9 +88,9 @@ pub(crate) struct Inode {
     /// not stored. They are read again instead. A thread that does either takes the bits before it
     /// calls the backing, and sets a flag before that.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`] or [`USED`], [`REFERENCED`], [`REPORTED`], and
-    /// [`REPORT_TAKEN`], [`TIMES_TAKEN`], [`STORING`] for a thread that has taken bits and is
-    /// calling the backing. Atomic bits.
+    /// [`ADOPTED`], [`CAPABLE`] or [`AHEAD`], [`NUMBERED`] or [`USED`], [`REFERENCED`],
+    /// [`REPORTED`], and [`REPORT_TAKEN`], [`TIMES_TAKEN`], [`STORING`] for a thread that has taken
+    /// bits and is calling the backing. Atomic bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -219,7 +203,21 @@ impl Inode {
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & REFERENCED == 0 {
             self.flags.fetch_or(if flags & USED == 0 { USED } else { REFERENCED }, Ordering::Relaxed);
+            if self.take_read_ahead() {
+                self.shard.sb.counts.ahead_used.add(1);
+            }
         }
+    }
+
+    /// A read-ahead has loaded the inode.
+    pub(crate) fn set_read_ahead(&self) {
+        self.flags.fetch_or(AHEAD, Ordering::Relaxed);
+    }
+
+    /// Whether a read-ahead has loaded the inode, and nothing has used it so far. False from then
+    /// on.
+    pub(crate) fn take_read_ahead(&self) -> bool {
+        self.backed && self.has_flags(AHEAD) && self.flags.fetch_and(!AHEAD, Ordering::Relaxed) & AHEAD != 0
     }
 
     /// Whether an eviction should leave the inode alone this time: it was found in the cache again
@@ -243,7 +241,7 @@ impl Inode {
 
     /// Whether capabilities were ever set.
     pub(crate) fn was_capable(&self) -> bool {
-        self.flags.load(Ordering::Acquire) & CAPABLE != 0
+        !self.backed && self.flags.load(Ordering::Acquire) & CAPABLE != 0
     }
 
     /// The latest stamp of a directory's stripes. The smallest value for any other inode.

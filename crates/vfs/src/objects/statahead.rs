@@ -1,19 +1,23 @@
 //! Statahead: whether a program that has listed a directory looks its names up now, as `du` and
 //! `find` do. Named after the read-ahead of Lustre.
 //!
-//! The program may look the names up in any order, and hits are not counted: a walk writes nothing.
-//! So look-ups that had to wait are the evidence. After [`MISSES`] of them, some entries are read
+//! The program may look the names up in any order, and a hit says nothing of the next look-up. So
+//! look-ups that had to wait are the evidence. After [`MISSES`] of them, some entries are read
 //! ahead, from the start of the listing. If look-ups wait again afterwards, twice as many follow,
 //! and so on. A program that wants few names causes one small read-ahead.
+//!
+//! The same holds for extended attributes, which `ls -l` and `getfattr` read of each name: a
+//! directory has a second state for them.
 
 /// So many look-ups that waited start a read-ahead.
 const MISSES: u32 = 3;
 /// Entries that are read ahead at first. Each time after that it is twice as many.
 const FIRST: usize = 1024;
-/// The most entries that are read ahead at once. A cache of a small mount has room for them.
+/// The most entries that are read ahead at once.
 const MOST: usize = 65_536;
 
-/// When a directory is read ahead next. At first never: its names were not listed.
+/// When a directory, or its extended attributes, are read ahead next. At first never: its names
+/// were not listed.
 #[derive(Debug, Default)]
 pub(crate) struct Statahead {
     /// None if names were not listed, or if the directory was read ahead to its end.
@@ -31,7 +35,7 @@ struct Next {
 }
 
 impl Statahead {
-    /// Names are listed after this cookie, without attributes.
+    /// Names are listed after this cookie, without what would be read ahead.
     pub(crate) fn listed(&mut self, cookie: u64) {
         if !self.is_running && (cookie == 0 || self.next.is_none()) {
             self.next = Some(Next { cookie: 0, entries: FIRST, misses: 0 });

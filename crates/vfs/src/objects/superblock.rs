@@ -18,6 +18,7 @@ use pando_sync::{
 use crate::{
     Backing, Driver, Error, Feed, Result, VfsOptions,
     objects::{
+        cache_counts::Counts,
         dentry::Dentry,
         foreground::Foreground,
         tables::{CachedLinks, Forgets, InodeCache, Nodes},
@@ -134,6 +135,8 @@ pub(crate) struct SuperBlock {
     /// Held shared by evictions, and exclusively by the thread that shuts the tree down. Both rely
     /// on the references that the caches hold.
     pub evicting: RwLock<()>,
+    /// Counts of the cache, for statistics.
+    pub counts: Counts,
     /// The threads that read ahead. Closed when the tree is shut down.
     pub background: Arc<WaitGroup>,
     /// Whether names that a listing has loaded lately had to wait, each for itself. At first that
@@ -183,6 +186,7 @@ impl SuperBlock {
             requests: SingleFlight::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
+            counts: Counts::default(),
             background: Arc::default(),
             names_wait: AtomicBool::new(true),
             ahead_limit: AtomicUsize::new(1),

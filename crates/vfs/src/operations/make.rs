@@ -11,7 +11,8 @@ use crate::{
     objects::{
         dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
-        inode::{Body, Inode, StoredBlocks},
+        inode::{Body, Inode},
+        stored_blocks::StoredBlocks,
         superblock::SuperBlock,
     },
     operations::{

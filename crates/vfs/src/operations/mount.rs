@@ -1,7 +1,7 @@
 //! Operations on the whole namespace and on superblocks: mount, umount, statfs, sync, eviction.
 
 use crate::{
-    At, Context, DentryRef, Driver, Error, Result, StatFs, Vfs,
+    At, CacheCounts, Context, DentryRef, Driver, Error, Result, StatFs, Vfs,
     handles::{
         teardown::{shut_down, take_apart},
         vfs::{Mount, RootAttributes, detach, new_tree},
@@ -24,6 +24,13 @@ impl Vfs {
             let more = root.0.inode().shard.sb.evict(self.namespace(), count - gone)?;
             Ok(gone + more)
         })
+    }
+
+    /// How often the caches of backed trees were missed, and what became of the inodes that were
+    /// read ahead. Sums over all trees of the namespace.
+    #[must_use]
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.roots().iter().map(|root| root.0.sb().counts.get()).fold(CacheCounts::default(), CacheCounts::plus)
     }
 
     /// Total and free resources of a superblock (statfs), by a path on it. Removed objects are not

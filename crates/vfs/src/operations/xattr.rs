@@ -4,6 +4,7 @@ use pando_sync::pin;
 
 use crate::{
     At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    caches::ask::ask_for_xattrs,
     objects::inode::Inode,
     operations::{
         attempt::{retry_after_reclaim, run_lockless},
@@ -131,12 +132,7 @@ impl Vfs {
             })?;
             match seen {
                 Ok(found) => return Ok(found),
-                Err(unknown) => {
-                    let inode = unknown.0.inode();
-                    inode.shard.sb.make_room(1);
-                    let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
-                    drop(inode.load_xattrs(backing)?);
-                }
+                Err(unknown) => ask_for_xattrs(&unknown.0)?,
             }
         }
     }

@@ -9,7 +9,7 @@ use pando_sync::{Guard, Shared, lock};
 use crate::{
     DentryRef, Error, File, RecordMask, Result, Stat,
     caches::{
-        load::{Found, Version, bind_scanned, load_many},
+        load::{Found, Purpose, Version, bind_scanned, load_many},
         read_ahead::{AHEAD, Job},
     },
     objects::{dentry::Dentry, stat::stat_of},
@@ -37,8 +37,13 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     let before = Version::of(inode)?;
     let first = batch.entries.len();
     let sb = dir.0.sb();
-    if let (None, Some(backed)) = (plus, inode.backed_dir()) {
-        lock(&backed.statahead).listed(cookie);
+    if let Some(backed) = inode.backed_dir() {
+        if plus.is_none() {
+            lock(&backed.statahead).listed(cookie);
+        }
+        if !plus.is_some_and(Mask::wants_xattrs) {
+            lock(&backed.xattr_ahead).listed(cookie);
+        }
     }
     let waiting = sb.foreground.enter();
     let lock = sb.lock_directory(inode.ino);
@@ -54,7 +59,7 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     drop(lock);
     let Some(mask) = plus else { return Ok(()) };
     let found = batch.iter().skip(first).zip(attributes).map(|((name, _), attr)| Found { name, attr });
-    let missing = bind_scanned(&dir.0, found, before)?;
+    let missing = bind_scanned(&dir.0, found, before, Purpose::Operation)?;
     let failed = load_missing(file, cookie, mask, &missing, batch.entries.len() - first).err();
     drop(waiting);
     // If a request has failed as a whole, no name of it is asked for alone.
@@ -111,7 +116,7 @@ fn load_missing<'a, 'b>(
     let few = if tries { PART.min(missing.len()) } else { missing.len() };
     let (first, rest) = missing.split_at(few);
     let began = Instant::now();
-    let asked = load_many(dir, first).map_err(|error| (error, missing))?;
+    let asked = load_many(dir, first, Purpose::Operation).map_err(|error| (error, missing))?;
     if asked >= PART / 2 {
         let have_waited = began.elapsed() >= CALL_WAITED * asked as u32;
         if sb.names_wait.load(Ordering::Relaxed) != have_waited {
@@ -126,7 +131,7 @@ fn load_missing<'a, 'b>(
             }
         }
     }
-    load_many(dir, rest).map(drop).map_err(|error| (error, rest))
+    load_many(dir, rest, Purpose::Operation).map(drop).map_err(|error| (error, rest))
 }
 
 /// The dentry that a name in this directory is bound to, and its attributes. The backing is asked
