@@ -1,7 +1,7 @@
 //! Plots as SVG, for a page or as a file of their own. They support light and dark mode, have no
 //! script, and are readable on a phone.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 /// Number of colours for lines and bars; a target's index selects one.
 const SERIES: usize = 6;
@@ -187,10 +187,23 @@ pub(super) fn lines(label: &str, axes: &Axes<'_>, lines: &[Line<'_>]) -> String 
             at,
             LEFT + 22.0,
             at + 10.0,
-            escape(line.label)
+            escape(&fitted(line.label))
         );
     }
     svg + "</svg>\n"
+}
+
+/// A label that fits beside its value. The middle of a long one is left out; the table below the
+/// plot has all of it.
+fn fitted(label: &str) -> Cow<'_, str> {
+    const MOST: usize = 40;
+    let letters: Vec<char> = label.chars().collect();
+    if letters.len() <= MOST {
+        return label.into();
+    }
+    let half = (MOST - 1) / 2;
+    let (begin, end) = (&letters[..half], &letters[letters.len() - half..]);
+    begin.iter().chain(&['…']).chain(end).collect::<String>().into()
 }
 
 /// A number with few digits that is not below `value`.
@@ -274,6 +287,14 @@ mod tests {
         ] {
             assert_eq!(short(value), text);
         }
+    }
+
+    #[test]
+    fn long_labels_lose_their_middle() {
+        let path = format!("kernel, /{}/end", "long/".repeat(20));
+        let label = fitted(&path);
+        assert_eq!((label.chars().count(), fitted("short")), (39, "short".into()));
+        assert!(label.starts_with("kernel, /long") && label.contains('…') && label.ends_with("/end"), "{label}");
     }
 
     #[test]
