@@ -295,7 +295,8 @@ fn counts_are_written_to_files() {
     }
 }
 
-/// The server copies from file to file. Where reads or writes take time, the kernel does.
+/// The host copies from file to file of a source. Where reads or writes take time, and in memory,
+/// the kernel does.
 #[test]
 fn a_copy_is_one_request_unless_reads_are_delayed() {
     let _alone = alone();
@@ -303,8 +304,15 @@ fn a_copy_is_one_request_unless_reads_are_delayed() {
         return;
     }
     let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-    for (delay, by_server) in [("lookup=1us", true), ("read=1us", false), ("write=1us", false)] {
-        let mounted = Mounted::new(&["--delay", delay]);
+    let source = tempfile::tempdir().unwrap();
+    let source = ["--source", source.path().to_str().unwrap()];
+    for (delay, source, by_server) in [
+        ("lookup=1us", &source[..], true),
+        ("read=1us", &source, false),
+        ("write=1us", &source, false),
+        ("lookup=1us", &[], false),
+    ] {
+        let mounted = Mounted::new(&[source, &["--delay", delay]].concat());
         fs::write(mounted.path("from"), &bytes).unwrap();
         let (from, to) = (fs::File::open(mounted.path("from")).unwrap(), fs::File::create(mounted.path("to")).unwrap());
         let before = Requests::of(&mounted);

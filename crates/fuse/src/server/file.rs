@@ -132,12 +132,18 @@ impl Server {
     /// Copies bytes from one open file to another (copy_file_range(2)), each given by handle and
     /// offset. Returns their number, which may be smaller than `len`.
     ///
+    /// A tree in memory is left to the kernel, which then also knows of the source's new atime.
+    ///
     /// # Errors
-    /// As [`pando_vfs::File::copy_range`]; see [`Server`].
+    /// EOPNOTSUPP if the host has no file with the bytes of the source: the kernel reads and writes
+    /// then. As [`pando_vfs::File::copy_range`]; see [`Server`].
     pub fn copy_file_range(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u32) -> Result<u32> {
         self.guarded("copy_file_range", || {
             self.with_file(from.0, |source| {
                 self.with_file(to.0, |file| {
+                    if source.backing_file()?.is_none() {
+                        return Err(Error::NotSupported);
+                    }
                     self.see_changes(source.dentry())?;
                     self.see_changes(file.dentry())?;
                     self.clear_privileges(caller, file.dentry())?;
