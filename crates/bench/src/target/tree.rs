@@ -54,6 +54,15 @@ impl<'a> TreeActor<'a> {
         };
         Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
     }
+
+    fn directory(&self, path: &TreePath) -> io::Result<File> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
+        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0)?)
+    }
+}
+
+fn mask_of(level: Level) -> Mask {
+    Mask::level(level as u32).expect("a level is from 0 to 3")
 }
 
 impl Actor for TreeActor<'_> {
@@ -97,8 +106,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
-        let file = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
+        let file = self.directory(dir)?;
         let (mut listed, mut failed) = (Listed::default(), None);
         file.readdir(0, |entry| {
             if matches!(entry.name, b"." | b"..") {
@@ -113,9 +121,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
-        let dir = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
-        let mask = Mask::level(level as u32).expect("a level is from 0 to 3");
+        let (dir, mask) = (self.directory(dir)?, mask_of(level));
         self.buffer.resize(RECORDS, 0);
         let (mut listed, mut cookie) = (Listed::default(), 0);
         loop {
@@ -141,10 +147,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn read_ahead(&mut self, dir: &TreePath, level: Level) -> io::Result<Box<dyn ReadAhead>> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
-        let dir = self.vfs.open(&self.context, At::Cwd, dir.relative(), flags, 0)?;
-        let mask = Mask::level(level as u32).expect("a level is from 0 to 3");
-        Ok(Box::new(dir.readahead(&self.context, 0, usize::MAX, mask)?))
+        Ok(Box::new(self.directory(dir)?.readahead(&self.context, 0, usize::MAX, mask_of(level))?))
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {

@@ -4,7 +4,8 @@ use std::{path::Path, process::ExitCode};
 
 use pando_console::{
     failure::{Failure, Result, say},
-    memory_limits, mountinfo,
+    memory_limits::{self, Limit},
+    mountinfo,
     output::show,
     quote::for_shell,
     signals,
@@ -39,7 +40,8 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
     let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
-    let (inodes, bytes) = limits::inode_cache(args.cached_inodes, memory_limits::smallest().as_ref());
+    let memory = memory_limits::smallest();
+    let (inodes, bytes) = limits::inode_cache(args.cached_inodes, memory.as_ref());
     let options = VfsOptions::new()
         .directory_locks(args.pdirops.unwrap_or_default())
         .read_ahead(!args.no_read_ahead)
@@ -50,7 +52,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
             let source = SourceTree::open(dir, recheck(args), asked.mount.allow_other, options)?;
             (source.vfs.clone(), Some(source))
         }
-        None => (in_memory(args, asked.mount.threads.least.get(), options)?, None),
+        None => (in_memory(args, asked.mount.threads.least.get(), memory.as_ref(), options)?, None),
     };
     let changes = match &source {
         Some(source) if source.is_watched => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
@@ -125,13 +127,12 @@ fn transport(io_uring: IoUring) -> Box<dyn Transport> {
     }
 }
 
-fn in_memory(args: &MountArgs, threads: usize, options: VfsOptions) -> Result<Vfs> {
-    let memory = memory_limits::smallest();
+fn in_memory(args: &MountArgs, threads: usize, memory: Option<&Limit>, options: VfsOptions) -> Result<Vfs> {
     let asked = MemOptions::new().size_bytes(args.size).inodes(args.inodes);
-    if let Some(warning) = limits::warning(asked, threads, memory.as_ref()) {
+    if let Some(warning) = limits::warning(asked, threads, memory) {
         say(format_args!("pando: {}: {warning}", for_shell(&args.dir)));
     }
-    let memfs = MemFs::new(limits::choose(asked, threads, memory.as_ref()));
+    let memfs = MemFs::new(limits::choose(asked, threads, memory));
     let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
     Vfs::with_options(memfs, options.owner(uid, gid).mode(args.mode))

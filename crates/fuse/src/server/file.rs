@@ -135,19 +135,16 @@ impl Server {
     /// A tree in memory is left to the kernel, which then also knows of the source's new atime.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the host has no file with the bytes of the source: the kernel reads and writes
-    /// then. As [`pando_vfs::File::copy_range`]; see [`Server`].
+    /// As [`pando_vfs::File::copy_range_on_host`]; see [`Server`]. After EOPNOTSUPP the kernel
+    /// reads and writes.
     pub fn copy_file_range(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u32) -> Result<u32> {
         self.guarded("copy_file_range", || {
             self.with_file(from.0, |source| {
                 self.with_file(to.0, |file| {
-                    if source.backing_file()?.is_none() {
-                        return Err(Error::NotSupported);
-                    }
                     self.see_changes(source.dentry())?;
                     self.see_changes(file.dentry())?;
                     self.clear_privileges(caller, file.dentry())?;
-                    let copied = self.space.retry(|| file.copy_range(to.1, source, from.1, len as usize))?;
+                    let copied = self.space.retry(|| file.copy_range_on_host(to.1, source, from.1, len as usize))?;
                     Ok(u32::try_from(copied).expect("not more than asked for"))
                 })
             })

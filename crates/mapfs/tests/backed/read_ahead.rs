@@ -36,12 +36,26 @@ fn fill(vfs: &Vfs, context: &Context, dir: &str, files: u32) {
 /// As [`filled`]. Each file has an extended attribute.
 fn filled_with_xattrs(options: MapOptions, files: u32) -> (Vfs, Context, MapHandle, File) {
     let (vfs, root, store) = mounted(options);
+    store_with_xattrs(&store, files);
+    let dir = directory(&vfs, &root, "/");
+    (vfs, root, store, dir)
+}
+
+/// Makes so many files in the root directory of a store, each with an extended attribute.
+fn store_with_xattrs(store: &MapHandle, files: u32) {
     for n in 0..files {
         let ino = store.create(MapHandle::ROOT, n.to_string(), FileKind::File, 0o600).expect("made");
         store.set_xattr(ino, b"user.number", Some(n.to_string().as_bytes())).expect("set");
     }
-    let dir = directory(&vfs, &root, "/");
-    (vfs, root, store, dir)
+}
+
+/// An empty tree that reads ahead unasked, or does not.
+fn tree_with(read_ahead: bool) -> (Vfs, Context, MapHandle) {
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(read_ahead)).expect("a tree");
+    let root = Context::new(&vfs, Credentials::root());
+    (vfs, root, store)
 }
 
 fn directory(vfs: &Vfs, context: &Context, path: &str) -> File {
@@ -394,10 +408,7 @@ fn read_ahead_never_changes_a_result() {
 fn listing_that_waits_reads_ahead() {
     const FILES: usize = 3000;
     for read_ahead in [true, false] {
-        let driver = MapFs::new(MapOptions::default());
-        let store = driver.handle();
-        let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(read_ahead)).expect("a tree");
-        let root = Context::new(&vfs, Credentials::root());
+        let (vfs, root, store) = tree_with(read_ahead);
         fill(&vfs, &root, "", FILES as u32);
         // The store answers a look-up of 256 names in one call.
         store.set_delays(vec![Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_millis(20)) }]);
@@ -460,10 +471,7 @@ fn read_ahead_of_a_listing_follows_it() {
 fn look_ups_after_a_listing_are_read_ahead() {
     const FILES: u64 = 2000;
     for (read_ahead, lists) in [(true, true), (true, false), (false, true)] {
-        let driver = MapFs::new(MapOptions::default());
-        let store = driver.handle();
-        let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(read_ahead)).expect("a tree");
-        let root = Context::new(&vfs, Credentials::root());
+        let (vfs, root, store) = tree_with(read_ahead);
         fill(&vfs, &root, "", FILES as u32);
         let dir = directory(&vfs, &root, "/");
         if lists {
@@ -487,14 +495,8 @@ fn look_ups_after_a_listing_are_read_ahead() {
 fn extended_attributes_after_a_listing_are_read_ahead() {
     const FILES: u64 = 2000;
     for (read_ahead, lists) in [(true, true), (true, false), (false, true)] {
-        let driver = MapFs::new(MapOptions::default());
-        let store = driver.handle();
-        let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(read_ahead)).expect("a tree");
-        let root = Context::new(&vfs, Credentials::root());
-        for n in 0..FILES {
-            let ino = store.create(MapHandle::ROOT, n.to_string(), FileKind::File, 0o600).expect("made");
-            store.set_xattr(ino, b"user.number", Some(n.to_string().as_bytes())).expect("set");
-        }
+        let (vfs, root, store) = tree_with(read_ahead);
+        store_with_xattrs(&store, FILES as u32);
         if lists {
             directory(&vfs, &root, "/").readdir_plus(&root, 0, |_, _| true).expect("lists");
         }

@@ -26,7 +26,7 @@ use crate::{
         binding::change_count,
         evict::bound_parent,
         load::load,
-        read_ahead::{look_up_waited, xattrs_waited},
+        read_ahead::Wanted,
         refresh::{refresh, refresh_if_outdated, refresh_inode},
     },
     objects::{backed_dir::BackedDir, dentry::Dentry, stat::stat_of, superblock::Namespace},
@@ -56,7 +56,7 @@ impl Ask {
                     sb.counts.misses.add(1);
                     let loaded = load(namespace, &dir, &request.1);
                     if began.elapsed() >= CALL_WAITED {
-                        look_up_waited(&dir);
+                        Wanted::Inodes.waited(&dir);
                     }
                     loaded
                 })
@@ -84,17 +84,17 @@ pub(crate) fn ask_for_xattrs(dentry: &Counted<Dentry>) -> Result<()> {
     }
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let dir = bound_parent(dentry);
-    // As for names.
     let is_read_ahead = dir.as_ref().is_some_and(is_read_ahead);
     let (_waiting, began) = ((!is_read_ahead).then(|| sb.foreground.enter()), Instant::now());
     drop(inode.request_xattrs(backing)?);
     if let Some(dir) = dir.filter(|_| began.elapsed() >= CALL_WAITED) {
-        xattrs_waited(&dir);
+        Wanted::Xattrs.waited(&dir);
     }
     Ok(())
 }
 
-/// Whether threads read ahead in a directory. What others wait for there is what they are to load.
+/// Whether threads read ahead in a directory. They do not make way for operations that wait for
+/// something in it, since that is what they load.
 fn is_read_ahead(dir: &Counted<Dentry>) -> bool {
     dir.inode().backed_dir().is_some_and(BackedDir::is_read_ahead)
 }

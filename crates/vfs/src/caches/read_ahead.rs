@@ -411,9 +411,9 @@ impl Drop for ListingAhead {
     }
 }
 
-/// What a program reads of names that it has listed.
+/// The data that a program reads of names that it has listed.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+pub(crate) enum Wanted {
     Inodes,
     Xattrs,
 }
@@ -426,9 +426,9 @@ impl Wanted {
         })
     }
 
-    /// The directory has been listed, and the backing has been waited for. The next names probably
-    /// wait, too.
-    fn waited(self, dir: &Counted<Dentry>) {
+    /// An operation has waited for the backing to return this of a name in a directory. If the
+    /// directory was listed before, the next names probably wait, too.
+    pub(crate) fn waited(self, dir: &Counted<Dentry>) {
         let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
         let Some((cookie, entries)) = self.statahead(backed).missed() else { return };
         let mask = match self {
@@ -442,16 +442,6 @@ impl Wanted {
             Err(_) => self.statahead(backed).ended(None),
         }
     }
-}
-
-/// A look-up in a directory has waited for the backing.
-pub(crate) fn look_up_waited(dir: &Counted<Dentry>) {
-    Wanted::Inodes.waited(dir);
-}
-
-/// A thread has waited for the extended attributes of a name in a directory.
-pub(crate) fn xattrs_waited(dir: &Counted<Dentry>) {
-    Wanted::Xattrs.waited(dir);
 }
 
 /// Notes the end of a read-ahead that was started here.

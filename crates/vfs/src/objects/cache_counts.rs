@@ -2,8 +2,8 @@
 
 use pando_sync::{Counter, Striped};
 
-/// What the cache of a tree with a backing has done so far ([`Vfs::cache_counts`]). A tree in
-/// memory counts nothing.
+/// Counts of the cache of a tree with a backing, since it was mounted ([`Vfs::cache_counts`]). A
+/// tree in memory counts nothing.
 ///
 /// [`Vfs::cache_counts`]: crate::Vfs::cache_counts
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

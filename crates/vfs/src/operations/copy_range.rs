@@ -4,6 +4,11 @@
 //! that copy in opposite directions cannot deadlock. A driver that copies by itself gets a
 //! descriptor of the source, and needs no lock for it.
 
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::OwnedFd,
+};
+
 use crate::{
     Error, File, Result,
     operations::{attr::file_remove_privs_before, file::OFFSET_MAX},
@@ -39,11 +44,29 @@ impl File {
             if len == 0 {
                 return Ok(0);
             }
-            let copied = match self.copy_by_driver(offset, from, from_offset, len.min(MOST_BY_DRIVER)) {
+            let on_host = || {
+                let source = from.backing_file()?.ok_or(Error::NotSupported)?;
+                self.copy_from_host(offset, from, (&source, from_offset), len)
+            };
+            let copied = match on_host() {
                 Err(Error::NotSupported) => self.copy_parts(offset, from, from_offset, len.min(MOST))?,
                 copied => copied?,
             };
             self.written(copied)
+        })
+    }
+
+    /// As [`File::copy_range`], if the host can copy.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if it cannot, and those of [`File::copy_range`].
+    pub fn copy_range_on_host(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
+        self.traced(TraceOp::Write, || {
+            let source = from.backing_file()?.ok_or(Error::NotSupported)?;
+            match self.check_copy(offset, from, from_offset, len)? {
+                0 => Ok(0),
+                len => self.written(self.copy_from_host(offset, from, (&source, from_offset), len)?),
+            }
         })
     }
 
@@ -83,16 +106,21 @@ impl File {
         Ok(len)
     }
 
-    /// Lets the driver copy.
+    /// Lets the driver copy from the host's file with the bytes of `from`.
     ///
     /// # Errors
     /// EOPNOTSUPP if it cannot.
-    fn copy_by_driver(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
-        let source = from.backing_file()?.ok_or(Error::NotSupported)?;
-        let writer = self.writer()?;
+    fn copy_from_host(
+        &self,
+        offset: u64,
+        from: &Self,
+        (source, source_offset): (&OwnedFd, u64),
+        len: usize,
+    ) -> Result<usize> {
+        let (writer, len) = (self.writer()?, len.min(MOST_BY_DRIVER));
         file_remove_privs_before(self.inode(), writer)?;
         let (_, copied) = self.try_write(writer, offset, false, |contents, offset, room| {
-            contents.copy_from(offset, &source, from_offset, len.min(room))
+            contents.copy_from(offset, source, source_offset, len.min(room))
         })?;
         from.note_access();
         Ok(copied)
@@ -114,13 +142,13 @@ impl File {
     }
 
     fn copy_part(&self, offset: u64, from: &Self, from_offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let read = from.read_inode(&mut [std::io::IoSliceMut::new(buffer)], from_offset)?;
+        let read = from.read_inode(&mut [IoSliceMut::new(buffer)], from_offset)?;
         if read == 0 {
             return Ok(0);
         }
         let writer = self.writer()?;
         file_remove_privs_before(self.inode(), writer)?;
-        let (_, count) = self.write_inode(writer, &[std::io::IoSlice::new(&buffer[..read])], read, offset, false)?;
+        let (_, count) = self.write_inode(writer, &[IoSlice::new(&buffer[..read])], read, offset, false)?;
         Ok(count)
     }
 }

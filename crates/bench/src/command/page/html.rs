@@ -41,7 +41,11 @@ pub(super) fn display_name(target: &str) -> String {
 
 /// A short name for a plot. The table below the plot has the full name.
 pub(super) fn short_name(target: &str) -> String {
-    if target.starts_with("dir=") { "kernel".into() } else { display_name(target) }
+    match target.split_once('=') {
+        Some(("dir", _)) => "kernel".into(),
+        Some(("host", _)) => "pandofs".into(),
+        _ => display_name(target),
+    }
 }
 
 pub(super) fn page(records: &[Record], bytes: &[Bytes], stored: Option<&StoredMatrix>, command: &str) -> Page {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
-    html::{Page, display_name},
+    html::{Page, display_name, short_name},
     plan::{LISTING, records_of},
     plot::{self, Axes, Line, Scale, escape, short},
 };
@@ -127,8 +127,7 @@ impl Page {
         let hot: Vec<Row<'_>> =
             listings.targets(false).into_iter().map(|target| Row { target, way: Way::Records, base: target }).collect();
         self.sizes(
-            "listing-hot",
-            &listings,
+            (&listings, false),
             &hot,
             PUBLISHED_HOT,
             "Hot caches: the rate of one call for many entries, divided by that of one call for each. On the kernel's file \
@@ -142,8 +141,7 @@ impl Page {
             .filter(|row| row.target != base || row.way != Way::OneByOne)
             .collect();
         self.sizes(
-            "listing-cold",
-            &listings,
+            (&listings, true),
             &cold,
             PUBLISHED_COLD,
             "Cold caches: rates divided by that of system calls one by one. Published is a read-ahead before ls -l on a \
@@ -151,15 +149,16 @@ impl Page {
         );
     }
 
-    fn sizes(&mut self, file: &str, listings: &Listings<'_>, rows: &[Row<'_>], published: f64, caption: &str) {
-        let (cold, sizes) = (file == "listing-cold", listings.sizes());
+    /// A plot and a table, with hot or with `cold` caches.
+    fn sizes(&mut self, (listings, cold): (&Listings<'_>, bool), rows: &[Row<'_>], published: f64, caption: &str) {
+        let (file, sizes) = (if cold { "listing-cold" } else { "listing-hot" }, listings.sizes());
         let over = |row: &Row<'_>, files: u64| {
             let before = listings.rate(row.base, Way::OneByOne, files, cold)?;
             Some(ratio(listings.rate(row.target, row.way, files, cold)?, before))
         };
-        let label = |row: &Row<'_>| {
-            let target = display_name(row.target);
-            if cold { format!("{}: {}", short_place(row.target), row.way.name()) } else { target }
+        let label = |row: &Row<'_>| match cold {
+            true => format!("{}: {}", short_name(row.target), row.way.name()),
+            false => display_name(row.target),
         };
         let labels: Vec<String> = rows.iter().map(label).collect();
         let point = |summary: Summary| (summary.min, summary.median, summary.max);
@@ -192,8 +191,4 @@ impl Page {
         }
         self.html.push_str("</table>");
     }
-}
-
-fn short_place(target: &str) -> &'static str {
-    if target.starts_with("dir=") { "kernel" } else { "pandofs" }
 }

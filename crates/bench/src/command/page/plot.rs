@@ -17,7 +17,7 @@ svg{font:13px system-ui,sans-serif;--ink:#1d2329;--soft:#68737d;--rule:#d8dde2;\
 --s0:#5fd3a6;--s1:#ff9d83;--s2:#8db8f2;--s3:#f0c75e;--s4:#cfa3ea;--s5:#aab4be}}\
 text{fill:var(--ink)}.soft{fill:var(--soft)}.rule{stroke:var(--rule)}.line{fill:none;stroke-width:2.5}";
 
-/// What the axes of a plot with lines show.
+/// The axes of a plot with lines.
 pub(super) struct Axes<'a> {
     /// The places of the points, from left to right.
     pub(super) places: &'a [String],
