@@ -15,6 +15,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, run, said};
+use pandofs_testkit::await_value;
 use requests::{Forgetter, Requests, alone, forgetter, list};
 use rustix::{
     fs::{AtFlags, CWD, OFlags, StatxFlags},
@@ -330,6 +331,35 @@ fn a_copy_is_one_request_unless_reads_are_delayed() {
     }
 }
 
+/// The source is slow, and not the mount: what is cached costs nothing, and each name that the
+/// source is asked for takes its time.
+#[test]
+fn a_slow_source_is_waited_for_once() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    const FILES: u32 = 20;
+    let source = tempfile::tempdir().unwrap();
+    (0..FILES).for_each(|n| fs::write(source.path().join(format!("f{n}")), "").unwrap());
+    let path = source.path().to_str().unwrap();
+    // The kernel asks the server each time.
+    let options = ["--source", path, "--exclusive", "--attr-timeout", "0", "--source-delay", "20ms"];
+    let mounted =
+        Mounted::new(&[&options[..], &["--no-read-ahead", "--no-readdirplus", "--source-depth", "1"]].concat());
+    let look = || {
+        let begin = Instant::now();
+        (0..FILES).for_each(|n| assert_eq!(fs::metadata(mounted.path(format!("f{n}"))).unwrap().len(), 0));
+        begin.elapsed()
+    };
+    let cold = look();
+    // A lower bound, which holds on a slow machine too.
+    assert!(cold >= Duration::from_millis(20) * FILES, "{cold:?}");
+    // Others may use the machine meanwhile.
+    await_value(true, || look() < cold / 2);
+    mounted.umount();
+}
+
 #[test]
 fn bad_options_are_answered_with_the_valid_ones() {
     let _alone = alone();
@@ -348,6 +378,10 @@ fn bad_options_are_answered_with_the_valid_ones() {
         (&["--delay", "lookup=1ms", "--depth", "0"], 2, "--depth"),
         (&["--delay", "lookup=1ms", "--depth", "many"], 2, "--depth"),
         (&["--depth", "4"], 1, "--delay lookup=500us"),
+        (&["--source-delay", "1ms"], 2, "--source"),
+        (&["--source", "/", "--source-depth", "2"], 2, "--source-delay"),
+        (&["--source", "/", "--source-delay", "1"], 2, "us, ms or s"),
+        (&["--source", "/", "--source-delay", "1ms", "--source-depth", "0"], 2, "--source-depth"),
         (&["--fault", "lookup=EWHAT"], 2, "EIO, ESTALE"),
         (&["--stats", nowhere], 1, "No such file"),
         (&["--trace-reads", nowhere], 1, "No such file"),

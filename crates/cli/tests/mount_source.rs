@@ -9,7 +9,7 @@ use std::{
     fs,
     os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use pandofs_testkit::await_value;
 use rustix::{
     fs::{AtFlags, StatxFlags, statx},
     io::Errno,
+    process::{Pid, Signal, kill_process},
 };
 use source_pair::Pair;
 
@@ -329,4 +330,53 @@ fn announced(options: &[&str]) -> String {
     let unmounted = run(&["umount", point]);
     assert!(unmounted.status.success(), "{} {}", said(&mounted), said(&unmounted));
     String::from_utf8(mounted.stdout).unwrap()
+}
+
+/// The system call that a process waits in at the server of a mount.
+fn waits_for_a_mount(child: &Child) -> bool {
+    // Empty while it runs.
+    let stack = fs::read_to_string(format!("/proc/{}/stack", child.id())).unwrap_or_default();
+    stack.contains("fuse_")
+}
+
+/// The source is a mount whose server is stopped, as if its network were broken. A program that
+/// waits for it can be killed. A signal that it handles does not disturb it.
+#[test]
+fn a_program_that_waits_for_the_source_can_be_killed() {
+    if !has(&["sh", "cat", "ls"]) || !can_mount() {
+        return;
+    }
+    let store = Mounted::new(&["--io-uring", "never"]);
+    // Those who look up one name wait for each other, and in another place.
+    let each = ["0", "1", "2", "3"];
+    each.iter().for_each(|name| fs::write(store.path(name), "contents\n").unwrap());
+    let path = store.root();
+    // Nothing is cached, and the source is asked each time.
+    let shown = Mounted::new(&["--io-uring", "never", "--attr-timeout", "0", "--source", path.to_str().unwrap()]);
+    let start = |program: &str, args: &[&str], name: &str| {
+        let mut command = Command::new(program);
+        command.args(args).arg(shown.path(name)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let script = "trap 'echo signal' USR1; read -r line <\"$0\"; echo \"$line\"";
+    kill_process(store.pid(), Signal::STOP).unwrap();
+    let mut killed = [start("cat", &[], "0"), start("ls", &["-l"], "1"), start("cat", &[], "2")];
+    let disturbed = start("sh", &["-c", script], "3");
+    for child in killed.iter().chain([&disturbed]) {
+        await_value(true, || waits_for_a_mount(child));
+    }
+    let send = |child: &Child, signal| kill_process(Pid::from_child(child), signal).unwrap();
+    send(&disturbed, Signal::USR1);
+    for (child, signal) in killed.iter().zip([Signal::KILL, Signal::INT, Signal::QUIT]) {
+        send(child, signal);
+    }
+    for child in &mut killed {
+        await_value(true, || child.try_wait().unwrap().is_some());
+    }
+    assert!(waits_for_a_mount(&disturbed));
+    kill_process(store.pid(), Signal::CONT).unwrap();
+    let output = disturbed.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "signal\ncontents\n");
+    each.iter().for_each(|name| assert_eq!(fs::read(shown.path(name)).unwrap(), b"contents\n"));
+    shown.umount();
+    store.umount();
 }

@@ -81,13 +81,15 @@ pub(crate) fn notification(what: Notification, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Sends the reply to the request `unique`. `buffer` has room for the header, then the body.
-pub(crate) fn send(device: BorrowedFd<'_>, buffer: &mut [u8], unique: u64, outcome: Outcome) {
+/// Returns whether the kernel has taken it.
+pub(crate) fn send(device: BorrowedFd<'_>, buffer: &mut [u8], unique: u64, outcome: Outcome) -> bool {
     let header = out_header(unique, outcome);
     buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     match rustix::io::write(device, &buffer[..header.len as usize]) {
-        // ENOENT: the request has been dropped. The last RELEASE requests meet this whenever a tree
-        // is unmounted.
-        Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Ok(_) => return true,
+        // ENOENT: the request has been dropped, or answered already. The last RELEASE requests meet
+        // this whenever a tree is unmounted.
+        Err(Errno::NOENT | Errno::NODEV) => {}
         Err(refused) => {
             error!(%refused, ?header, "the kernel refuses a reply");
             if outcome.is_ok() {
@@ -96,6 +98,7 @@ pub(crate) fn send(device: BorrowedFd<'_>, buffer: &mut [u8], unique: u64, outco
             }
         }
     }
+    false
 }
 
 /// A complete reply that has not been sent, with memory of its own. Any thread may send it.

@@ -14,13 +14,15 @@ use std::{
 
 use pando_vfs::{Error, Result};
 use tracing::{debug, error};
+use zerocopy::FromBytes;
 
 use crate::{
     channel::HeldReply,
     server::Server,
     wire::{
         Outcome, Request,
-        abi::{BatchForgetIn, ForgetIn, ForgetOne, Opcode},
+        abi::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Opcode, OpenOut},
+        directory_entries,
     },
 };
 use exchange::Exchange;
@@ -29,6 +31,10 @@ use exchange::Exchange;
 pub(crate) trait Dispatch: Send + Sync {
     /// Answers `request`, and writes the body of the reply (all but the header) to `body`.
     fn dispatch(&self, request: Request<'_>, body: &mut [u8]) -> Reply;
+
+    /// The kernel has not taken this reply to `request`: takes back what it would have given to the
+    /// kernel, look-up counts and handles.
+    fn unsent(&self, request: Request<'_>, body: &[u8]);
 
     /// Tells how many of `threads` threads may wait for space in here: all but one. If `threads` is
     /// 1, a request that finds no space fails at once with ENOSPC. The transport may dispatch it
@@ -89,6 +95,29 @@ impl Dispatch for Dispatcher {
             error!(?opcode, "a request panicked and was answered with EIO; the mount goes on");
             Reply::Now(Err(Error::Io))
         })
+    }
+
+    fn unsent(&self, request: Request<'_>, body: &[u8]) {
+        let forget = |entry: &[u8]| {
+            if let Ok((EntryOut { node, .. }, _)) = EntryOut::read_from_prefix(entry)
+                && node != 0
+            {
+                self.server.forget(node, 1);
+            }
+        };
+        match Opcode::from_number(request.header.opcode) {
+            Some(Opcode::Lookup) => forget(body),
+            Some(Opcode::Readdirplus) => directory_entries(body, true).for_each(|(start, _)| forget(&body[start..])),
+            Some(Opcode::Open | Opcode::Opendir) => {
+                if let Ok((OpenOut { handle, .. }, _)) = OpenOut::read_from_prefix(body) {
+                    // No program has used it.
+                    let _ = self.server.release(handle);
+                }
+            }
+            // Requests that change something are not answered early. If the kernel does not take
+            // such a reply, the connection is ending, and nothing stays counted or open.
+            _ => {}
+        }
     }
 
     fn share_waits(&self, threads: NonZeroUsize) {

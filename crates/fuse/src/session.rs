@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) dispatch: Arc<dyn Dispatch>,
     /// The kernel sends its requests through rings. It holds them back until all rings exist.
     pub(crate) by_ring: bool,
+    /// Replies may be sent later than the requests are served.
+    pub(crate) holds_replies: bool,
     /// Those of the server, as far as the kernel allows them.
     pub(crate) options: ServerOptions,
     /// Tells the kernel of changes by others, and what to forget.
@@ -68,7 +70,8 @@ impl Session {
         };
         let notifier = notifier(&mut dispatcher.server, &device, minor);
         let of_server = *dispatcher.server.options();
-        Ok(Self { device, dispatch: decorated(dispatcher, options), by_ring, options: of_server, notifier })
+        let (dispatch, holds_replies) = (decorated(dispatcher, options), options.injector.is_some());
+        Ok(Self { device, dispatch, by_ring, holds_replies, options: of_server, notifier })
     }
 
     /// Ends a session that has not served. Otherwise a dead mount would stay.

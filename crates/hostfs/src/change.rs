@@ -28,6 +28,7 @@ impl Tree {
     pub(crate) fn change(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
         match *change {
             Change::Create { dir, name, attr, umasked } => Ok(Ack::Made(self.create(dir, name, attr, umasked)?)),
+            Change::CreateAnonymous { dir, attr, umasked } => Ok(Ack::Made(self.create_anonymous(dir, attr, umasked)?)),
             Change::Link { ino, dir, name } => Ok(self.link(ino, dir, name)?),
             Change::Remove { dir, name, ino } => Ok(self.remove(dir, name, ino)?),
             Change::Rename { from, to, flags, ino, target } => Ok(self.rename((from, ino), (to, target), flags)?),
@@ -53,8 +54,7 @@ impl Tree {
     ) -> std::result::Result<NodeAttr, CommitError> {
         let (dir, dir_fd) = self.dir_fd(dir)?;
         let at = dir_fd.as_fd();
-        let replaces_umask = umasked != 0 && attr.kind != FileKind::Symlink && self.has_default_acl(at);
-        let mode = Mode::from_raw_mode(attr.mode | if replaces_umask { umasked } else { 0 });
+        let mode = self.mode_for(at, attr, umasked);
         let make = || match attr.kind {
             FileKind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -70,6 +70,26 @@ impl Tree {
         let written = owner::making_for(attr.uid, attr.gid, make)?;
         // The inode is there. If it cannot be found again, the tree must ask what has become of it.
         self.made(written, &dir, at, name, attr).map_err(|_| CommitError::Unknown)
+    }
+
+    /// The mode to pass to the host. A default ACL of the directory takes the place of the umask.
+    fn mode_for(&self, dir: BorrowedFd<'_>, attr: &NodeAttr, umasked: u32) -> Mode {
+        let replaces_umask = umasked != 0 && attr.kind != FileKind::Symlink && self.has_default_acl(dir);
+        Mode::from_raw_mode(attr.mode | if replaces_umask { umasked } else { 0 })
+    }
+
+    /// Makes a file without a name (O_TMPFILE). It stays open until it is forgotten, or has a name.
+    fn create_anonymous(&self, dir: u64, attr: &NodeAttr, umasked: u32) -> Result<NodeAttr> {
+        let (_, dir_fd) = self.dir_fd(dir)?;
+        let (at, flags) = (dir_fd.as_fd(), OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC);
+        let mode = self.mode_for(at, attr, umasked);
+        let written = owner::making_for(attr.uid, attr.gid, || openat(at, c".", flags, mode).map_err(from_errno))?;
+        let file = self.reopen(written.as_fd(), OFlags::PATH)?;
+        self.complete(file.as_fd(), at, attr)?;
+        let Found { node, attr } = self.identified(file.as_fd())?;
+        *node.pinned() = Some(Arc::new(file));
+        self.descriptors.keep(node.serial, Use::Write, written);
+        Ok(attr)
     }
 
     /// The inode that was just made. `written`: a file, open for writing.
@@ -97,7 +117,7 @@ impl Tree {
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Result<Ack> {
         let node = self.node(number)?;
         let file = self.path_fd(&node)?;
-        let (_, dir_fd) = self.dir_fd(dir)?;
+        let (dir, dir_fd) = self.dir_fd(dir)?;
         match linkat(&*file, c"", &*dir_fd, name, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH.
             Err(Errno::NOENT | Errno::PERM) => {
@@ -105,6 +125,12 @@ impl Tree {
                 linkat(open.dir, &open.name, &*dir_fd, name, AtFlags::SYMLINK_FOLLOW).map_err(from_errno)?;
             }
             linked => linked.map_err(from_errno)?,
+        }
+        let is_pinned = node.pinned().is_some();
+        if is_pinned {
+            // It has a name now.
+            self.moved_to(&node, &dir, name);
+            self.unpin_if_found(&node);
         }
         Ok(Ack::Done)
     }

@@ -17,7 +17,8 @@ use pando_vfs::{
 use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
 
 use crate::{
-    HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, descriptors::Use, sys, tree::Tree, watch::Watch,
+    HostFs, HostOptions, Recheck, attr::from_errno, data::HostData, descriptors::Use, latency::Slots, sys, tree::Tree,
+    watch::Watch,
 };
 
 /// How often a value is read again that has grown since its size was asked for.
@@ -43,7 +44,8 @@ impl HostFs {
     pub fn of(dir: impl AsFd, options: HostOptions) -> io::Result<Self> {
         let tree = Arc::new(Tree::new(dir.as_fd(), &options)?);
         let is_watched = lock(&tree.watch).is_some();
-        Ok(Self { tree, is_watched, recheck: options.recheck, feed: OnceLock::new() })
+        let latency = options.latency.map(Slots::new);
+        Ok(Self { tree, latency, is_watched, recheck: options.recheck, feed: OnceLock::new() })
     }
 
     /// Whether the host reports changes by others ([`Recheck::Watch`]).
@@ -122,6 +124,7 @@ impl Backing for HostFs {
     }
 
     fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()> {
+        self.wait(names.len());
         let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
         for (place, name) in names.iter().enumerate() {
             each(place, self.tree.lookup(&dir, name).map(|found| found.map(|found| found.attr)));
@@ -135,6 +138,7 @@ impl Backing for HostFs {
         names: &[(&[u8], u64)],
         each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>),
     ) -> Result<()> {
+        self.wait(names.len());
         let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
         for (place, (name, ino)) in names.iter().enumerate() {
             each(place, self.tree.revalidate(&dir, name, *ino).map(|found| found.map(|found| found.attr)));
@@ -143,6 +147,7 @@ impl Backing for HostFs {
     }
 
     fn getattr(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
+        self.wait(inos.len());
         for (place, ino) in inos.iter().enumerate() {
             each(place, self.tree.node(*ino).and_then(|node| self.tree.getattr(&node)));
         }
@@ -150,6 +155,7 @@ impl Backing for HostFs {
     }
 
     fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        self.wait(1);
         self.tree.change(change)
     }
 
@@ -175,17 +181,26 @@ impl Backing for HostFs {
     }
 
     fn scan(&self, dir: u64, cookie: u64, _: RecordMask, each: &mut dyn FnMut(Record<'_>) -> bool) -> Result<()> {
+        self.wait(1);
         let dir = self.tree.node(dir).map_err(|_| Error::NoEntry)?;
         self.tree.scan(&dir, cookie, each)
     }
 
     fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {
+        self.wait(inos.len());
         inos.iter().enumerate().for_each(|(place, ino)| each(place, self.xattrs_of(*ino)));
         Ok(())
     }
 }
 
 impl HostFs {
+    /// Waits if the host is made slow.
+    fn wait(&self, items: usize) {
+        if let Some(slots) = &self.latency {
+            slots.wait(items);
+        }
+    }
+
     fn xattrs_of(&self, ino: u64) -> Result<Vec<Xattr>> {
         let node = self.tree.node(ino)?;
         let file = self.tree.path_fd(&node)?;

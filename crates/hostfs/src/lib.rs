@@ -18,8 +18,9 @@
 //! that is moved out of it on the host stays usable for those who use it already.
 //!
 //! All calls are made with the credentials of this process. If it is root, what the tree makes for
-//! others has their user and group from the start. POSIX ACLs of the host are not shown, and the
-//! tree checks permissions by mode, owner and group only.
+//! others has their user and group from the start. POSIX ACLs are those of the host. The tree
+//! itself checks permissions by mode, owner and group only; a kernel that shows the tree reads the
+//! ACLs.
 //!
 //! [`Recheck`] says how soon changes are seen that others make on the host.
 //!
@@ -34,6 +35,7 @@ mod change;
 mod data;
 mod descriptors;
 mod driver;
+mod latency;
 mod nodes;
 mod owner;
 mod scan;
@@ -49,10 +51,13 @@ use std::{
 
 use pando_vfs::Feed;
 
+pub use latency::Latency;
+
 /// A directory of the host: the driver to pass to `pando_vfs::Vfs::new`.
 #[derive(Debug)]
 pub struct HostFs {
     tree: Arc<tree::Tree>,
+    latency: Option<latency::Slots>,
     recheck: Recheck,
     is_watched: bool,
     /// That of the tree, one for each driver.
@@ -86,13 +91,14 @@ pub struct HostOptions {
     recheck: Recheck,
     /// Inodes are opened by their path from the root, also if their handles would do.
     walks: bool,
+    latency: Option<Latency>,
 }
 
 impl HostOptions {
     /// 1,000 descriptors, and a recheck every second.
     #[must_use]
     pub const fn new() -> Self {
-        Self { descriptors: 1000, recheck: Recheck::Every(Duration::from_secs(1)), walks: false }
+        Self { descriptors: 1000, recheck: Recheck::Every(Duration::from_secs(1)), walks: false, latency: None }
     }
 
     /// The number of descriptors that are kept open for inodes.
@@ -112,6 +118,12 @@ impl HostOptions {
     #[must_use]
     pub const fn without_handles(self) -> Self {
         Self { walks: true, ..self }
+    }
+
+    /// Makes the host slow, for experiments.
+    #[must_use]
+    pub const fn latency(self, latency: Option<Latency>) -> Self {
+        Self { latency, ..self }
     }
 }
 

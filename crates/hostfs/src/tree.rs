@@ -248,11 +248,17 @@ impl Tree {
 
     /// An inode that a name has led to.
     pub(crate) fn found(&self, file: OwnedFd, dir: &Arc<Node>, name: &[u8]) -> Result<Found> {
-        let (identity, found) = identify(file.as_fd())?;
+        let found = self.identified(file.as_fd())?;
+        self.moved_to(&found.node, dir, name);
+        self.descriptors.keep(found.node.serial, Use::Path, file);
+        Ok(found)
+    }
+
+    /// The inode of an open file.
+    pub(crate) fn identified(&self, file: BorrowedFd<'_>) -> Result<Found> {
+        let (identity, found) = identify(file)?;
         let node = self.nodes.iget5(&identity, kind_of(&found)?, born(&found));
-        self.moved_to(&node, dir, name);
-        let attr = attr_of(&found, node.number, file.as_fd())?;
-        self.descriptors.keep(node.serial, Use::Path, file);
+        let attr = attr_of(&found, node.number, file)?;
         Ok(Found { node, attr })
     }
 

@@ -17,7 +17,7 @@ pub enum Call {
     Lookup,
     /// [`pando_vfs::Backing::getattr`].
     Getattr,
-    /// [`Change::Create`].
+    /// [`Change::Create`] and [`Change::CreateAnonymous`].
     Create,
     /// [`Change::Link`].
     Link,
@@ -68,7 +68,7 @@ impl Call {
     /// None for a change that this crate does not know.
     pub(crate) fn of(change: &Change<'_>) -> Option<Self> {
         Some(match change {
-            Change::Create { .. } => Self::Create,
+            Change::Create { .. } | Change::CreateAnonymous { .. } => Self::Create,
             Change::Link { .. } => Self::Link,
             Change::Remove { .. } => Self::Remove,
             Change::Rename { .. } => Self::Rename,

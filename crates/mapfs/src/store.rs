@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub attr: NodeAttr,
     pub bytes: Bytes,
     pub xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// It never had a name, and may get one.
+    is_anonymous: bool,
     /// For a directory.
     pub names: Names,
 }
@@ -148,6 +150,10 @@ impl Store {
             Change::Create { dir, name, attr, .. } => {
                 return self.create(dir, name, attr).and_then(|ino| self.attr(ino)).map(Ack::Made);
             }
+            Change::CreateAnonymous { dir, attr, .. } => {
+                self.dir(dir)?;
+                return self.make(attr).and_then(|ino| self.attr(ino)).map(Ack::Made);
+            }
             Change::Link { ino, dir, name } => self.link(ino, dir, name)?,
             Change::Remove { dir, name, .. } => drop(self.remove(dir, name)?),
             Change::Rename { from, to, flags, .. } => self.rename(from, to, flags)?,
@@ -166,12 +172,14 @@ impl Store {
 
     pub(crate) fn create(&mut self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
         self.free(dir, name)?;
-        if self.len() >= self.limit {
-            return Err(Error::NoSpace);
-        }
-        let ino = self.insert(attr);
+        let ino = self.make(attr)?;
         self.bind(dir, name, ino);
         Ok(ino)
+    }
+
+    /// Makes an inode without a name.
+    fn make(&mut self, attr: &NodeAttr) -> Result<u64> {
+        if self.len() >= self.limit { Err(Error::NoSpace) } else { Ok(self.insert(attr)) }
     }
 
     fn insert(&mut self, attr: &NodeAttr) -> u64 {
@@ -185,14 +193,14 @@ impl Store {
         };
         let mut attr = attr.clone();
         (attr.ino, attr.nlink) = (ino, nlink);
-        self.nodes
-            .insert(ino, Node { attr, bytes: Bytes::default(), xattrs: BTreeMap::new(), names: Names::default() });
+        let (bytes, xattrs, names) = (Bytes::default(), BTreeMap::new(), Names::default());
+        self.nodes.insert(ino, Node { attr, bytes, xattrs, is_anonymous: true, names });
         ino
     }
 
     pub(crate) fn link(&mut self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
         self.free(dir, name)?;
-        let node = self.nodes.get(&ino).filter(|node| node.is_named()).ok_or(Error::NoEntry)?;
+        let node = self.nodes.get(&ino).filter(|node| node.is_named() || node.is_anonymous).ok_or(Error::NoEntry)?;
         if node.attr.kind == FileKind::Directory {
             return Err(Error::NotPermitted);
         }
@@ -312,6 +320,7 @@ impl Store {
         let is_dir = self.is_dir(ino);
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.attr.nlink = node.attr.nlink.saturating_add_signed(by);
+            node.is_anonymous = false;
         }
         if is_dir && let Some(node) = self.nodes.get_mut(&dir) {
             node.attr.nlink = node.attr.nlink.saturating_add_signed(by);

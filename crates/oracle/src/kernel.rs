@@ -16,9 +16,8 @@ use crate::{
     LINK_POLICY,
     generate::{Limits, Style},
     op::{
-        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Flags, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place,
-        RawStat, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, mask_number, read, readv,
-        writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place, RawStat,
+        S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, mask_number, read, readv, writev,
     },
 };
 
@@ -95,14 +94,12 @@ impl Kernel {
     /// - a seek in the last pages that a file can have, where tmpfs returns 2^63, and a write there
     ///   by position, which tmpfs does not find again
     /// - a seek in a directory, where positions have no common meaning
-    /// - an anonymous file, in a backed tree
     /// - the removal of a directory in which an open anonymous file was made: on tmpfs the file
     ///   keeps the directory's inode, and in pandofs it has no place in the tree
     /// - a truncation to the present size that clears setuid or setgid, in a backed tree: tmpfs
     ///   does not stamp this change of the mode, and a host that is asked for it does
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
-            Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),

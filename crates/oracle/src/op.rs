@@ -14,8 +14,7 @@
 //!   POSIX.
 //! - statfs, for space and inodes that are not limited.
 //! - In backed trees: the size of directories, which the backing decides, and the blocks of files,
-//!   which the backing is not asked for. O_TMPFILE is left out, since a backing makes no anonymous
-//!   files.
+//!   which the backing is not asked for.
 
 use std::{
     fmt,

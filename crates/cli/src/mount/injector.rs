@@ -5,6 +5,7 @@ use std::{fs::File, io::Write, num::NonZeroUsize, path::PathBuf, sync::Arc, time
 use clap::Args;
 use pando_console::failure::{Failure, Result};
 use pando_fuse::{Fault, Injector, InjectorOptions, Operation, Report, When};
+use pando_hostfs::Latency;
 use pando_vfs::Error;
 
 /// Latency, faults, and files for counts.
@@ -30,6 +31,19 @@ pub struct InjectorArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub seek: Option<Duration>,
 
+    /// How long SOURCE takes for each item, below the caches of the tree, as in 500us
+    ///
+    /// An item is a name that is looked up, an inode whose attributes are read, a list of extended
+    /// attributes, the start of a listing, or a change. What is cached or read ahead costs nothing.
+    /// Unlike --delay, which makes the mount slow, this makes its source slow.
+    #[arg(long, requires = "source", value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
+    pub source_delay: Option<Duration>,
+
+    /// How many calls SOURCE serves at once
+    #[arg(long, requires = "source_delay", value_name = "N", value_parser = parse_depth,
+          allow_negative_numbers = true, default_value = "32", hide_short_help = true)]
+    pub source_depth: NonZeroUsize,
+
     /// Answer readdir with names alone and not with attributes (no readdirplus), as simple servers
     /// do
     #[arg(long)]
@@ -52,6 +66,13 @@ pub struct InjectorArgs {
     pub trace_reads: Option<PathBuf>,
 }
 
+impl InjectorArgs {
+    /// The latency of the source, if it has any.
+    pub fn latency_of_source(&self) -> Option<Latency> {
+        self.source_delay.map(|delay| Latency::new(delay, self.source_depth))
+    }
+}
+
 /// An injector, and the file for its counts.
 pub struct Counted {
     injector: Arc<Injector>,
@@ -64,7 +85,7 @@ pub struct Counted {
 /// # Errors
 /// An output file cannot be created.
 pub fn injector(args: &InjectorArgs, for_log: bool) -> Result<Option<Counted>> {
-    let InjectorArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
+    let InjectorArgs { delay, depth, seek, fault, stats, trace_reads, .. } = args;
     let at_once = delay.iter().map(|&(_, time)| time).chain(*seek).all(|time| time.is_zero());
     if at_once && depth.is_some() {
         let failure = Failure::new("--depth limits how many items wait at once, and no delay is given");

@@ -11,7 +11,7 @@ use pando_console::{
     signals,
 };
 use pando_fuse::{Changes, DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
-use pando_hostfs::Recheck;
+use pando_hostfs::{HostOptions, Recheck};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Vfs, VfsOptions};
 use signal_hook::iterator::Signals;
@@ -49,7 +49,7 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         .cached_bytes(bytes);
     let (vfs, source) = match &args.source {
         Some(dir) => {
-            let source = SourceTree::open(dir, recheck(args), asked.mount.allow_other, options)?;
+            let source = SourceTree::open(dir, host_options(args), asked.mount.allow_other, options)?;
             (source.vfs.clone(), Some(source))
         }
         None => (in_memory(args, asked.mount.threads.least.get(), memory.as_ref(), options)?, None),
@@ -111,12 +111,13 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-fn recheck(args: &MountArgs) -> Recheck {
-    match (args.exclusive, args.no_watch) {
+fn host_options(args: &MountArgs) -> HostOptions {
+    let recheck = match (args.exclusive, args.no_watch) {
         (true, _) => Recheck::Never,
         (false, true) => Recheck::Every(RECHECK),
         (false, false) => Recheck::Watch { otherwise: RECHECK },
-    }
+    };
+    HostOptions::new().recheck(recheck).latency(args.injector.latency_of_source())
 }
 
 fn transport(io_uring: IoUring) -> Box<dyn Transport> {

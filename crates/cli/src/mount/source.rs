@@ -6,7 +6,7 @@ use pando_console::{
     failure::{Failure, Result},
     quote::for_shell,
 };
-use pando_hostfs::{HostFs, HostOptions, Recheck};
+use pando_hostfs::{HostFs, HostOptions};
 use pando_vfs::{Vfs, VfsOptions};
 use rustix::{
     fs::Mode,
@@ -31,12 +31,12 @@ pub struct SourceTree {
 }
 
 impl SourceTree {
-    /// A tree on a directory, which others may change or not. If it is for `other_users`, this
+    /// A tree on a directory. If it is for `other_users`, this
     /// thread and those that it starts heed their quotas.
     ///
     /// # Errors
     /// The directory cannot be opened.
-    pub fn open(dir: &Path, recheck: Recheck, other_users: bool, options: VfsOptions) -> Result<Self> {
+    pub fn open(dir: &Path, host: HostOptions, other_users: bool, options: VfsOptions) -> Result<Self> {
         // The kernel has applied the umask of the program that makes a file.
         rustix::process::umask(Mode::empty());
         // For the descriptors of cached inodes, and those of files without names.
@@ -45,7 +45,7 @@ impl SourceTree {
         if other_users {
             heed_quotas();
         }
-        let driver = HostFs::open(dir, HostOptions::new().recheck(recheck))
+        let driver = HostFs::open(dir, host)
             .map_err(|error| Failure::system(format_args!("--source {}", for_shell(dir)), &error))?;
         let is_watched = driver.is_watched();
         let driver = Arc::new(driver);

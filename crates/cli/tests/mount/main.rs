@@ -21,6 +21,7 @@ use std::{
 };
 
 use common::{Mounted, assert_broken_off, can_mount, names, pando, run, said, wait_until_mounted};
+use pandofs_testkit::await_value;
 use requests::alone;
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags},
@@ -309,7 +310,14 @@ fn an_anonymous_file_can_be_linked() {
     if !can_mount() {
         return;
     }
-    let mounted = Mounted::new(&[]);
+    let source = tempfile::tempdir().unwrap();
+    for options in [&[][..], &["--source", source.path().to_str().unwrap()]] {
+        link_an_anonymous_file(Mounted::new(options));
+    }
+    assert_eq!(fs::read_to_string(source.path().join("named")).unwrap(), "kept");
+}
+
+fn link_an_anonymous_file(mounted: Mounted) {
     let nameless = |flags| {
         let flags = OFlags::TMPFILE | OFlags::RDWR | flags;
         rustix::fs::open(mounted.root(), flags, Mode::RUSR | Mode::WUSR).unwrap()
@@ -336,6 +344,15 @@ fn an_anonymous_file_can_be_linked() {
         rustix::fs::open(mounted.path("named"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).unwrap_err(),
         Errno::NOTDIR
     );
+    let open_without_a_name = || {
+        let fds = fs::read_dir(format!("/proc/{}/fd", mounted.pid().as_raw_nonzero())).unwrap();
+        // Behind the link is the file itself.
+        let is_deleted = |fd: io::Result<fs::DirEntry>| {
+            fs::metadata(fd.unwrap().path()).is_ok_and(|file| file.is_file() && file.nlink() == 0)
+        };
+        fds.map(is_deleted).filter(|is| *is).count()
+    };
+    await_value(0, open_without_a_name);
     mounted.umount();
 }
 

@@ -4,14 +4,15 @@ use std::{cell::Cell, panic, sync::Once};
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
+use pandofs_testkit::await_value;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::{
-    Changes, ServerOptions,
+    Caller, Changes, ServerOptions,
     wire::abi::{
-        AttrOut, CreateIn, EntryOut, InHeader, LinkIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut, StatxIn, StatxOut,
-        StatxTime, fopen,
+        AttrOut, CreateIn, EntryOut, InHeader, LinkIn, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut, StatxIn,
+        StatxOut, StatxTime, fopen,
     },
 };
 
@@ -79,6 +80,37 @@ fn file_is_created_used_and_forgotten() {
     let one = ForgetOne { node: entry.node, lookups: 1 };
     ask(&dispatcher, Opcode::BatchForget as u32, 0, &[forget.as_bytes(), one.as_bytes()]).unwrap();
     assert_eq!(ask(&dispatcher, Opcode::Getattr as u32, entry.node, &[&[0; 16]]), Err(Error::Stale));
+}
+
+/// What the kernel does not take is not counted and not open: the inode goes with its name.
+#[test]
+fn a_reply_that_is_not_taken_is_taken_back() {
+    let dispatcher = dispatcher(Duration::from_secs(3));
+    let inodes_in_use = || {
+        let stat = dispatcher.server.statfs(Caller::new(0, 0), ROOT).unwrap();
+        stat.files - stat.ffree
+    };
+    let open_dir = ask(&dispatcher, Opcode::Opendir as u32, ROOT, &[OpenIn::default().as_bytes()]).unwrap();
+    let dir = OpenOut::read_from_bytes(&open_dir).unwrap().handle;
+    let list = ReadWriteIn { handle: dir, size: 4096, ..ReadWriteIn::default() };
+    let before = inodes_in_use();
+    for (opcode, args) in [
+        (Opcode::Lookup, &b"f\0"[..]),
+        (Opcode::Open, OpenIn::default().as_bytes()),
+        (Opcode::Readdirplus, list.as_bytes()),
+    ] {
+        let (entry, open) = create(&dispatcher, b"f");
+        let node = if opcode == Opcode::Open { entry.node } else { ROOT };
+        let bytes = request(opcode as u32, node, &[args]);
+        let body = ask(&dispatcher, opcode as u32, node, &[args]).unwrap();
+        dispatcher.unsent(Request::whole(&bytes).unwrap(), &body);
+        let release = ReleaseIn { handle: open.handle, ..ReleaseIn::default() };
+        ask(&dispatcher, Opcode::Release as u32, entry.node, &[release.as_bytes()]).unwrap();
+        ask(&dispatcher, Opcode::Forget as u32, entry.node, &[ForgetIn { lookups: 1 }.as_bytes()]).unwrap();
+        assert_eq!(inodes_in_use(), before + 1, "{opcode:?}: its name keeps it");
+        ask(&dispatcher, Opcode::Unlink as u32, ROOT, &[b"f\0"]).unwrap();
+        await_value(before, inodes_in_use);
+    }
 }
 
 #[test]

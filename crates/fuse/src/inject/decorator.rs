@@ -75,6 +75,10 @@ impl<D: Dispatch> Dispatch for Injected<D> {
         self.inner.dispatch(request, body)
     }
 
+    fn unsent(&self, request: Request<'_>, body: &[u8]) {
+        self.inner.unsent(request, body);
+    }
+
     fn share_waits(&self, threads: NonZeroUsize) {
         self.inner.share_waits(threads);
     }

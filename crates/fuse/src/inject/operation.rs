@@ -28,7 +28,7 @@ macro_rules! operations {
             pub(super) const fn of(opcode: Opcode) -> Option<Self> {
                 match opcode {
                     $($(Opcode::$opcode => Some(Self::$name),)*)*
-                    Opcode::Init | Opcode::Destroy => None,
+                    Opcode::Init | Opcode::Destroy | Opcode::Interrupt => None,
                 }
             }
         }

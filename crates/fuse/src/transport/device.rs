@@ -1,6 +1,8 @@
 //! Reading and writing the device, by several threads. Each has a channel of its own. There are
 //! more of them while requests wait for a source.
 
+mod kills;
+
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -23,6 +25,7 @@ use crate::{
     session::Session,
     wire::Request,
 };
+use kills::Kills;
 
 /// FUSE by reading and writing `/dev/fuse`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,7 +51,12 @@ impl Connection for DeviceConnection {
 
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { session, threads } = *self;
-        let pool = Arc::new(Pool::new(Arc::clone(&session.dispatch), Arc::clone(&session.device), threads));
+        let mut pool = Pool::new(Arc::clone(&session.dispatch), Arc::clone(&session.device), threads);
+        // A reply that is held back is sent by another thread, and nothing is taken back there.
+        if pool.is_elastic() && !session.holds_replies {
+            pool.kills = Some(Arc::default());
+        }
+        let pool = Arc::new(pool);
         (1..threads.least.get()).for_each(|_| pool.grow());
         let mut served = pool.serve(&session.device, true);
         loop {
@@ -84,6 +92,8 @@ struct Pool {
     has_warned: AtomicBool,
     /// All but the first. Guarded by its own mutex, a leaf.
     threads: Mutex<Started>,
+    /// What to do about callers that are killed, where requests may wait.
+    kills: Option<Arc<Kills>>,
 }
 
 struct Started {
@@ -113,7 +123,13 @@ impl Pool {
             waiting: AtomicUsize::new(0),
             has_warned: AtomicBool::new(false),
             threads: Mutex::new(Started { running: Vec::new(), ended: Ok(()) }),
+            kills: None,
         }
+    }
+
+    /// Whether the number of threads changes.
+    fn is_elastic(&self) -> bool {
+        self.most > self.least
     }
 
     fn threads(&self) -> MutexGuard<'_, Started> {
@@ -161,7 +177,8 @@ impl Pool {
         let _alive = Alive(&self.alive);
         let mut reader = Reader::new(channel);
         // Otherwise no thread writes what others read.
-        let is_elastic = self.most > self.least;
+        let is_elastic = self.is_elastic();
+        let kills = self.kills.as_ref().map(|kills| (kills, kills.add_thread(channel)));
         loop {
             if is_elastic {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -173,10 +190,19 @@ impl Pool {
                 Received::Nothing => continue,
                 Received::End => return Ok(()),
             };
+            let mut begun = None;
+            if let Some((kills, serving)) = &kills {
+                let request = reader.request(len)?;
+                if kills.notes(request) {
+                    continue;
+                }
+                begun = Some(serving.begin(request));
+            }
             if was_last {
                 self.grow();
             }
             reader.answer(len, &*self.dispatch)?;
+            drop(begun);
             if !stays && self.waiting.load(Ordering::Relaxed) >= WAITING_MOST {
                 return Ok(());
             }
@@ -232,21 +258,40 @@ impl<'a> Reader<'a> {
         receive(self.device.as_fd(), &mut self.request)
     }
 
-    /// Answers the request of this many bytes that was read last.
+    /// The request of this many bytes that was read last.
+    ///
+    /// # Errors
+    /// It is malformed.
+    fn request(&self, len: usize) -> io::Result<Request<'_>> {
+        // The kernel always sends whole requests. If one is not, this is not the kernel.
+        let malformed = |_| io::Error::new(io::ErrorKind::InvalidData, "a request is not as long as it says");
+        Request::whole(&self.request[..len]).map_err(malformed)
+    }
+
+    /// Answers that request.
     ///
     /// # Errors
     /// It is malformed.
     fn answer(&mut self, len: usize, dispatch: &dyn Dispatch) -> io::Result<Served> {
-        let Self { device, request, reply } = self;
-        // The kernel always sends whole requests. If one is not, this is not the kernel.
-        let malformed = |_| io::Error::new(io::ErrorKind::InvalidData, "a request is not as long as it says");
-        let request = Request::whole(&request[..len]).map_err(malformed)?;
+        let mut reply = std::mem::take(&mut self.reply);
+        let request = self.request(len)?;
         let unique = request.header.unique;
-        match dispatch.dispatch(request, &mut reply[HEADER_BYTES..]) {
-            Reply::None => return Ok(Served::Unanswered),
-            Reply::Now(outcome) => send(device.as_fd(), reply, unique, outcome),
-            Reply::Held(outcome, hold) => hold(HeldReply::new(device, reply, unique, outcome)),
-        }
-        Ok(Served::Answered)
+        let served = match dispatch.dispatch(request, &mut reply[HEADER_BYTES..]) {
+            Reply::None => Served::Unanswered,
+            Reply::Now(outcome) => {
+                if !send(self.device.as_fd(), &mut reply, unique, outcome)
+                    && let Ok(body) = outcome
+                {
+                    dispatch.unsent(request, &reply[HEADER_BYTES..][..body]);
+                }
+                Served::Answered
+            }
+            Reply::Held(outcome, hold) => {
+                hold(HeldReply::new(self.device, &reply, unique, outcome));
+                Served::Answered
+            }
+        };
+        self.reply = reply;
+        Ok(served)
     }
 }

@@ -61,6 +61,7 @@ opcodes! {
     Releasedir = 29,
     Fsyncdir = 30,
     Create = 35,
+    Interrupt = 36,
     Destroy = 38,
     Ioctl = 39,
     BatchForget = 42,
@@ -248,6 +249,12 @@ structures! {
     /// `fuse_forget_in`.
     struct ForgetIn {
         lookups: u64,
+    }
+
+    /// `fuse_interrupt_in`.
+    struct InterruptIn {
+        /// The request whose caller has got a signal.
+        unique: u64,
     }
 
     /// `fuse_batch_forget_in`; `count` times [`ForgetOne`] follows.

@@ -238,8 +238,10 @@ fn inodes_with_lookup_counts_are_not_evicted() {
     vfs.exports().forget(ino, 1);
     evict_all(&vfs);
     assert!(vfs.exports().ilookup(ino).is_some());
+    assert_eq!(store.unnamed_inodes(), [ino]);
     vfs.exports().forget(ino, 1);
     assert!(vfs.exports().ilookup(ino).is_none());
+    assert_eq!(store.unnamed_inodes(), [], "the store may free its space at once");
     evict_down_to(&vfs, &store, 1);
 }
 

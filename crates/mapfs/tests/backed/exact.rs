@@ -1,5 +1,6 @@
 //! The tests of `main.rs`, on a store that reports each name and each inode that others change.
 
+mod anonymous;
 mod attributes;
 mod bulk;
 mod cache;

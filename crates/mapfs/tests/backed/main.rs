@@ -1,5 +1,6 @@
 //! The namespace over a backed tree: the behavior of the cache, and that it has no visible effect.
 
+mod anonymous;
 mod attributes;
 mod bulk;
 mod cache;

@@ -52,6 +52,8 @@ fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Resul
             let made = leads_to(dir, name)?.filter(|found| is_made_from(found, attr));
             return Ok(made.map(Ack::Made));
         }
+        // Nobody can find it. If it was made, it goes with the connection.
+        Change::CreateAnonymous { .. } => false,
         Change::Link { ino, dir, name } => number(dir, name)? == Some(ino),
         Change::Remove { dir, name, ino } => number(dir, name)? != Some(ino) && has_lost_a_name(sb, backing, ino)?,
         Change::Rename { from: (old_dir, old), to: (new_dir, new), ino, target, flags } => {

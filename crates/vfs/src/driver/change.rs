@@ -33,7 +33,20 @@ pub enum Change<'a> {
         /// the umask.
         umasked: u32,
     },
-    /// Makes a hard link to an inode.
+    /// Makes a regular file without a name (O_TMPFILE), on the store of a directory. `attr` and
+    /// `umasked` are as in [`Change::Create`]. The file goes with
+    /// [`Backing::forget`](super::Backing::forget), unless a [`Change::Link`] has given it a name.
+    ///
+    /// ENOENT if the directory is gone.
+    CreateAnonymous {
+        /// The directory.
+        dir: u64,
+        /// The attributes of the inode.
+        attr: &'a NodeAttr,
+        /// The permission bits that the umask has cleared.
+        umasked: u32,
+    },
+    /// Makes a hard link to an inode, which may be one that has had no name yet.
     ///
     /// EEXIST, ENOENT.
     Link {
@@ -101,7 +114,7 @@ pub enum Change<'a> {
 pub enum Ack {
     /// The change was made. It need not be durable before [`Driver::sync`](super::Driver::sync).
     Done,
-    /// [`Change::Create`] was made. The attributes of the new inode.
+    /// [`Change::Create`] or [`Change::CreateAnonymous`] was made. The attributes of the new inode.
     Made(NodeAttr),
 }
 
@@ -117,7 +130,8 @@ pub enum CommitError {
     /// The namespace asks for the state before it answers the caller. If the change is in effect,
     /// the operation has succeeded. Otherwise it has failed with EIO. The inode of a
     /// [`Change::Create`] is recognized by kind, device number, owner, mode and btime, and changed
-    /// attributes by their values. So a backing that answers this stores them exactly.
+    /// attributes by their values. So a backing that answers this stores them exactly. A file
+    /// without a name cannot be found again: its creation has failed.
     Unknown,
 }
 

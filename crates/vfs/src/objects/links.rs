@@ -20,10 +20,14 @@ impl Links {
         Self(AtomicU64::new(u64::from(count)))
     }
 
-    /// Stores the count that the backing reports.
+    /// Stores the count that the backing reports. The caller holds the lock of the inode, as do
+    /// those who change the count of an inode that has a backing.
     pub(crate) fn set(&self, count: u32) {
-        // Relaxed: only `LINKED` is kept, and nothing ever clears it.
-        self.0.store(u64::from(count) | (self.0.load(Ordering::Relaxed) & Self::LINKED), Ordering::Release);
+        let word = self.0.load(Ordering::Relaxed);
+        // If others have removed the last name, that is final.
+        let lost_all = word & Self::MAX > 0 && count == 0;
+        let kept = if lost_all { Self::LINKED } else { Self::LINKED | Self::LINKABLE };
+        self.0.store(u64::from(count) | (word & kept), Ordering::Release);
     }
 
     /// Allows the first name of an anonymous file (O_TMPFILE).
@@ -33,6 +37,11 @@ impl Links {
 
     pub(crate) fn count(&self) -> u32 {
         (self.0.load(Ordering::Acquire) & Self::MAX) as u32
+    }
+
+    /// Whether it has a name, or is an anonymous file that may get its first one.
+    pub(crate) fn has_or_may_get_name(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (Self::MAX | Self::LINKABLE) != 0
     }
 
     /// Whether the last name was removed and the file once had more than one. Then removed aliases

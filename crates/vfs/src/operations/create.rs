@@ -18,7 +18,7 @@ use crate::{
         lockable::Lockable,
     },
     operations::{
-        attempt::{change, retry_after_reclaim, run_lockless},
+        attempt::{change, run_lockless},
         locks::Locks,
         make::{ChargeGuard, Make, bind, bind_link, may_link, may_link_there, may_make, new_perm, parent_ref_in},
         namei::{lookup, walk, walk_parent},
@@ -185,15 +185,16 @@ impl Vfs {
         mode: u32,
         linkable: bool,
     ) -> Result<DentryRef> {
-        let attempt = |guard: &Guard| {
+        let made = change(self.namespace(), |guard, _| {
             let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             let sb = &dir.shard.sb;
-            if sb.driver.backing().is_some() {
-                return Err(Error::NotSupported.into());
-            }
             context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
             let perm = new_perm(context, dir, FileKind::File, mode, guard);
+            if dir.is_backed() {
+                let umasked = mode & !perm.mode & 0o777;
+                return remote::anonymous::prepare(dentry, perm, umasked, linkable).map(Commit::Remote);
+            }
             let shard = sb.shard(guard)?;
             sb.driver.charge(Charge::Inode)?;
             // From here on, the drop of the inode, together with its dentry, refunds the charge.
@@ -201,9 +202,9 @@ impl Vfs {
             if linkable {
                 inode.links.allow_first_link();
             }
-            Ok(DentryRef(Counted::new(Dentry::new(inode))))
-        };
-        retry_after_reclaim(|| run_lockless(self.namespace(), attempt))
+            Ok(Commit::Local(Counted::new(Dentry::new(inode))))
+        })?;
+        Ok(DentryRef(made.into_inner()))
     }
 }
 

@@ -89,12 +89,18 @@ impl Exports {
         let Some(left) = self.0.superblocks(|sb| sb.nodes.forget(ino, lookups)).flatten() else { return };
         // An alias holds its inode until the alias is reclaimed.
         let holds_unnamed = left.is_link() && left.inode().links.all_removed();
-        if left.inode().is_backed() && !left.is_link() {
-            return left.inode().shard.clone().sb.evict_forgotten(left);
+        let backed = left.inode().is_backed().then(|| left.inode().shard.clone());
+        match &backed {
+            Some(shard) if !left.is_link() => shard.sb.evict_forgotten(left),
+            _ => drop(left),
         }
-        drop(left);
         if holds_unnamed {
             pando_sync::collect();
+        }
+        if let Some(shard) = backed {
+            // That may have been the last use of an inode without a name, whose space the backing
+            // can free now.
+            shard.sb.send_forgets();
         }
     }
 

@@ -10,6 +10,7 @@
 //! 3. *Publish*: the cache takes over the committed change. Nothing is checked again, since the
 //!    backing has the last word.
 
+pub(crate) mod anonymous;
 pub(crate) mod attr;
 pub(crate) mod change;
 pub(crate) mod create;

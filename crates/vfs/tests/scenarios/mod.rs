@@ -20,8 +20,6 @@ const RW: OpenFlags = OpenFlags::RDWR;
 /// The properties in which drivers may differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Traits {
-    /// Anonymous files can be made (O_TMPFILE). A backing has no place for them.
-    pub tmpfile: bool,
     /// The size of a directory counts its entries, 20 bytes each, as on tmpfs. In a backed tree a
     /// directory has the size that the backing reports.
     pub dir_size: bool,

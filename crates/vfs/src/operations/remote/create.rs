@@ -59,32 +59,30 @@ pub(crate) fn prepare<'m>(
     Ok(Box::new(Create { place: ChangingName::new(&place, name)?, make, perm, umasked, now: Timestamp::now().0 }))
 }
 
-impl Create<'_> {
-    /// The inode's attributes, except for the inode number.
-    fn attr(&self) -> NodeAttr {
-        let target: Box<[u8]> = if let Make::Symlink(target) = self.make { target.into() } else { Box::default() };
-        let now = Timestamp(self.now);
-        NodeAttr {
-            ino: 0,
-            kind: self.make.kind(),
-            mode: self.perm.mode,
-            uid: self.perm.uid,
-            gid: self.perm.gid,
-            nlink: if matches!(self.make, Make::Directory) { 2 } else { 1 },
-            size: target.len() as u64,
-            blocks: 0,
-            rdev: if let Make::Special(_, rdev) = self.make { rdev } else { 0 },
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            target,
-        }
+/// The attributes of an inode that is to be made, except for its number.
+pub(crate) fn attr_of_new(make: Make<'_>, perm: &PermView, nlink: u32, now: i64) -> NodeAttr {
+    let target: Box<[u8]> = if let Make::Symlink(target) = make { target.into() } else { Box::default() };
+    let now = Timestamp(now);
+    NodeAttr {
+        ino: 0,
+        kind: make.kind(),
+        mode: perm.mode,
+        uid: perm.uid,
+        gid: perm.gid,
+        nlink,
+        size: target.len() as u64,
+        blocks: 0,
+        rdev: if let Make::Special(_, rdev) = make { rdev } else { 0 },
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        target,
     }
 }
 
 /// The inode that the backing has made. It is already charged.
-fn inode(shard: Arc<Shard>, made: &NodeAttr) -> Inode {
+pub(crate) fn loaded_inode(shard: Arc<Shard>, made: &NodeAttr) -> Inode {
     let body = body_of(&shard.sb, made);
     Inode::loaded(shard, made, body)
 }
@@ -101,7 +99,9 @@ impl PreparedChange for Create<'_> {
         // Charged before the commit: what the backing has committed must not be refused afterwards.
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let (dir, name) = (self.place.parent().ino, &*self.place.name);
-        let change = Change::Create { dir, name, attr: &self.attr(), umasked: self.umasked };
+        let nlink = if matches!(self.make, Make::Directory) { 2 } else { 1 };
+        let attr = &attr_of_new(self.make, &self.perm, nlink, self.now);
+        let change = Change::Create { dir, name, attr, umasked: self.umasked };
         let Ack::Made(made) = commit(self.sb(), backing, &change)? else {
             // The backing has made an inode and has not said which.
             self.place.report();
@@ -125,12 +125,12 @@ impl PreparedChange for Create<'_> {
         let parent_ref = self.place.directory()?.parent_ref(self.place.dir(guard), guard).inspect_err(|_| {
             // The directory is removed. The inode's charge is refunded, and the backing will be
             // told that it is unused.
-            let dentry = Counted::new(Dentry::new(inode(shard.clone(), made)));
+            let dentry = Counted::new(Dentry::new(loaded_inode(shard.clone(), made)));
             adopt(sb, &dentry, guard);
             drop(sb.inodes.remove_unlinked(&dentry, guard));
         })?;
         let (dirent, dirent_place, dentry) = Detached::pair(
-            || Dentry::new(inode(shard, made)),
+            || Dentry::new(loaded_inode(shard, made)),
             |dentry| Dirent::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );
         dentry.place.fill(dirent_place);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Guard};
+use pando_sync::{Counted, Guard, pin};
 
 use crate::{
     AttrMask, Backing, Change, Context, DentryRef, Error, Result,
-    caches::commit::commit,
+    caches::{binding::adopt, commit::commit},
     objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
     operations::{
         locks::Locks,
@@ -39,7 +39,7 @@ pub(crate) fn prepare(
     may_link_there(context, inode, place)?;
     locks.names(&[Lockable::name(parent, hash)?, Lockable::inode(inode)])?;
     may_link(context, inode, parent, guard)?;
-    if inode.links.count() == 0 {
+    if !inode.links.has_or_may_get_name() {
         return Err(Error::NoEntry.into());
     }
     Ok(Box::new(Link { place: ChangingName::new(&place, name)?, old: old.0.clone() }))
@@ -54,8 +54,17 @@ impl PreparedChange for Link {
     }
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
-        let (dir, name) = (self.place.parent().ino, &*self.place.name);
-        commit(self.sb(), backing, &Change::Link { ino: self.old.inode().ino, dir, name }).map(drop)
+        let (dir, name, inode) = (self.place.parent().ino, &*self.place.name, self.old.inode());
+        let is_anonymous = inode.links.count() == 0;
+        if is_anonymous {
+            // Before the name exists: a look-up must find this inode, and not load another one.
+            adopt(self.sb(), &Dentry::first(&self.old), &pin());
+        }
+        let done = commit(self.sb(), backing, &Change::Link { ino: inode.ino, dir, name }).map(drop);
+        if is_anonymous && done.is_err() {
+            drop(self.sb().inodes.remove_unlinked(&self.old, &pin()));
+        }
+        done
     }
 
     fn refused(&self, error: Error, guard: &Guard) {

@@ -1,0 +1,51 @@
+//! Files without names (O_TMPFILE) in a tree with a backing.
+
+use pando_mapfs::{Call, Fault, MapOptions};
+use pando_vfs::{At, Error, OpenFlags, Walk};
+
+use crate::support::{evict_all, evict_down_to, mounted};
+
+const ANONYMOUS: OpenFlags = OpenFlags::RDWR.union(OpenFlags::TMPFILE).union(OpenFlags::DIRECTORY);
+
+#[test]
+fn an_anonymous_file_stays_one_inode_when_it_gets_names() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = vfs.open(&context, At::Cwd, "/", ANONYMOUS, 0o640).expect("made");
+    let ino = file.dentry().ino();
+    file.write(b"kept").expect("written");
+    evict_all(&vfs);
+    assert_eq!((store.unnamed_inodes(), file.stat().nlink), (vec![ino], 0));
+    let link = |name: &str| vfs.link(&context, At::Dir(file.dentry()), "", At::Cwd, name, Walk::EMPTY_PATH).map(drop);
+    // A refused link changes nothing.
+    store.inject(Fault::Nth { call: Some(Call::Link), after: 0, error: Error::Io });
+    assert_eq!(link("/f"), Err(Error::Io));
+    for name in ["/f", "/g"] {
+        link(name).expect("linked");
+        evict_all(&vfs);
+        let found = vfs.lookup(&context, At::Cwd, name, Walk::NOFOLLOW).expect("there");
+        assert_eq!((found.ino(), vfs.getattr(&found)), (ino, vfs.getattr(file.dentry())), "{name}");
+        file.write(b"more").expect("written");
+        assert_eq!(vfs.getattr(&found).map(|stat| stat.size), Ok(file.stat().size), "one and the same");
+    }
+    for name in ["/f", "/g"] {
+        vfs.unlink(&context, At::Cwd, name).expect("removed");
+    }
+    assert_eq!(link("/h"), Err(Error::NoEntry), "the last name is gone for good");
+    drop(file);
+    evict_down_to(&vfs, &store, 1);
+}
+
+#[test]
+fn an_anonymous_file_that_is_closed_is_forgotten() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for flags in [ANONYMOUS, ANONYMOUS | OpenFlags::EXCL] {
+        let file = vfs.open(&context, At::Cwd, "/", flags, 0o640).expect("made");
+        assert_eq!(store.unnamed_inodes().len(), 1);
+        drop(file);
+        // The store is told with the next look-up or change.
+        vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+        vfs.rmdir(&context, At::Cwd, "/d").expect("removed");
+        evict_down_to(&vfs, &store, 1);
+        assert_eq!(store.unnamed_inodes(), []);
+    }
+}
