@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Mounted, can_mount, has, names, run, said, skipped};
+use common::{Mounted, can_mount, has, names, run, said, signals, skipped};
 use pandofs_testkit::await_value;
 use rustix::{
     fs::{AtFlags, StatxFlags, statx},
@@ -332,9 +332,8 @@ fn announced(options: &[&str]) -> String {
     String::from_utf8(mounted.stdout).unwrap()
 }
 
-/// The system call that a process waits in at the server of a mount.
+/// Whether a process waits for the server of a mount.
 fn waits_for_a_mount(child: &Child) -> bool {
-    // Empty while it runs.
     let stack = fs::read_to_string(format!("/proc/{}/stack", child.id())).unwrap_or_default();
     stack.contains("fuse_")
 }
@@ -345,6 +344,9 @@ fn waits_for_a_mount(child: &Child) -> bool {
 fn a_program_that_waits_for_the_source_can_be_killed() {
     if !has(&["sh", "cat", "ls"]) || !can_mount() {
         return;
+    }
+    if fs::read("/proc/self/stack").is_err() {
+        return skipped("the kernel does not show what a process waits for");
     }
     let store = Mounted::new(&["--io-uring", "never"]);
     // Those who look up one name wait for each other, and in another place.
@@ -364,6 +366,7 @@ fn a_program_that_waits_for_the_source_can_be_killed() {
     for child in killed.iter().chain([&disturbed]) {
         await_value(true, || waits_for_a_mount(child));
     }
+    assert!(signals(&disturbed.id().to_string(), "SigCgt")(Signal::USR1));
     let send = |child: &Child, signal| kill_process(Pid::from_child(child), signal).unwrap();
     send(&disturbed, Signal::USR1);
     for (child, signal) in killed.iter().zip([Signal::KILL, Signal::INT, Signal::QUIT]) {
@@ -377,6 +380,61 @@ fn a_program_that_waits_for_the_source_can_be_killed() {
     let output = disturbed.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "signal\ncontents\n");
     each.iter().for_each(|name| assert_eq!(fs::read(shown.path(name)).unwrap(), b"contents\n"));
+    shown.umount();
+    store.umount();
+}
+
+/// Whether no thread of a process runs, for some time.
+fn is_idle(pid: Pid) -> bool {
+    let sleeps = |thread: std::io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('R'))
+    };
+    (0..20).all(|_| {
+        thread::sleep(Duration::from_millis(10));
+        fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap().all(sleeps)
+    })
+}
+
+/// The threads that serve them wait on, and are not missed. The handles of what they had open are
+/// closed meanwhile.
+#[test]
+fn programs_that_were_killed_hold_up_no_others() {
+    if !has(&["ls"]) || !can_mount() {
+        return;
+    }
+    if fs::read("/proc/self/stack").is_err() {
+        return skipped("the kernel does not show what a process waits for");
+    }
+    let store = Mounted::new(&["--io-uring", "never"]);
+    fs::create_dir(store.path("dir")).unwrap();
+    let path = store.root();
+    // What is cached needs no source. A listing does.
+    let options = ["--io-uring", "never", "--attr-timeout", "0", "-o", "noatime", "--exclusive"];
+    let shown = Mounted::new(&[&options[..], &["--source", path.to_str().unwrap()]].concat());
+    fs::metadata(shown.path("dir")).unwrap();
+    kill_process(store.pid(), Signal::STOP).unwrap();
+    // More than there are threads.
+    let limit = thread::available_parallelism().unwrap().get() + 64;
+    for _ in 0..limit + 10 {
+        let mut command = Command::new("ls");
+        command.arg(shown.path("dir")).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut ls = command.spawn().unwrap();
+        // And not only for a request that needs no source.
+        let waits_long = || {
+            (0..5).all(|_| {
+                thread::sleep(Duration::from_millis(10));
+                waits_for_a_mount(&ls)
+            })
+        };
+        await_value(true, waits_long);
+        ls.kill().unwrap();
+        ls.wait().unwrap();
+    }
+    assert!(fs::metadata(shown.path("dir")).unwrap().is_dir());
+    await_value(true, || is_idle(shown.pid()));
+    kill_process(store.pid(), Signal::CONT).unwrap();
+    assert_eq!(names(&shown.path("dir")), Vec::<String>::new());
     shown.umount();
     store.umount();
 }

@@ -105,17 +105,21 @@ impl Dispatch for Dispatcher {
                 self.server.forget(node, 1);
             }
         };
-        match Opcode::from_number(request.header.opcode) {
-            Some(Opcode::Lookup) => forget(body),
-            Some(Opcode::Readdirplus) => directory_entries(body, true).for_each(|(start, _)| forget(&body[start..])),
-            Some(Opcode::Open | Opcode::Opendir) => {
-                if let Ok((OpenOut { handle, .. }, _)) = OpenOut::read_from_prefix(body) {
-                    // No program has used it.
-                    let _ = self.server.release(handle);
-                }
+        let close = |open: &[u8]| {
+            if let Ok((OpenOut { handle, .. }, _)) = OpenOut::read_from_prefix(open) {
+                // No program has used it.
+                let _ = self.server.release(handle);
             }
-            // Requests that change something are not answered early. If the kernel does not take
-            // such a reply, the connection is ending, and nothing stays counted or open.
+        };
+        use Opcode as O;
+        match Opcode::from_number(request.header.opcode) {
+            Some(O::Lookup | O::Mknod | O::Mkdir | O::Symlink | O::Link) => forget(body),
+            Some(O::Readdirplus) => directory_entries(body, true).for_each(|(start, _)| forget(&body[start..])),
+            Some(O::Open | O::Opendir) => close(body),
+            Some(O::Create | O::Tmpfile) => {
+                close(body.get(size_of::<EntryOut>()..).unwrap_or_default());
+                forget(body);
+            }
             _ => {}
         }
     }

@@ -161,8 +161,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             Opcode::Ioctl => self.ioctl(),
             // Valid only as the first request, which the session answers.
             Opcode::Init => Err(Error::Invalid),
-            // Where requests may wait, the transport serves it. Elsewhere the kernel need not send
-            // it.
+            // Where requests may wait, the transport serves it. Elsewhere it has no effect.
             Opcode::Interrupt => Err(Error::NotImplemented),
             // They have no reply and are served elsewhere.
             Opcode::Forget | Opcode::BatchForget => Ok(()),

@@ -5,14 +5,19 @@
 //! scrambled key. A number that is not a handle gives a key of another thread, slot or generation,
 //! which the slab refuses, except for one guess in about 2^40.
 
-use std::hash::{BuildHasher, RandomState};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
 
 use pando_vfs::{Error, File, Result};
 use sharded_slab::Slab;
 
 /// The open files. Reading a slot takes no lock.
 pub(super) struct Handles {
-    files: Slab<File>,
+    /// A request holds the file, and not the slot. Its caller may be killed and close the handle
+    /// while the request still waits for a source, and the slab would spin until the slot is free.
+    files: Slab<Arc<File>>,
     /// A handle is `(key + salt) * factor`, modulo 2^64.
     salt: u64,
     /// An odd number, so that it has an inverse.
@@ -37,7 +42,7 @@ impl Handles {
         let slot = self.files.vacant_entry().ok_or(Error::NoMemory)?;
         first(&file)?;
         let key = slot.key() as u64;
-        slot.insert(file);
+        slot.insert(Arc::new(file));
         Ok(key.wrapping_add(self.salt).wrapping_mul(self.factor))
     }
 
@@ -51,15 +56,15 @@ impl Handles {
     /// # Errors
     /// EBADF; those of `with`.
     pub(super) fn with<T>(&self, handle: u64, with: impl FnOnce(&File) -> Result<T>) -> Result<T> {
-        let file = self.files.get(self.key(handle)?).ok_or(Error::BadHandle)?;
+        let file = Arc::clone(&*self.files.get(self.key(handle)?).ok_or(Error::BadHandle)?);
         with(&file)
     }
 
-    /// Removes an open file, and returns it.
+    /// Removes an open file, and returns it. It is closed when no request uses it any more.
     ///
     /// # Errors
     /// EBADF.
-    pub(super) fn take(&self, handle: u64) -> Result<File> {
+    pub(super) fn take(&self, handle: u64) -> Result<Arc<File>> {
         self.files.take(self.key(handle)?).ok_or(Error::BadHandle)
     }
 }

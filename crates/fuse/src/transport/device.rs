@@ -138,7 +138,8 @@ impl Pool {
 
     /// Starts a thread, unless there are enough.
     fn grow(self: &Arc<Self>) {
-        let more = |alive: usize| (alive < self.most).then_some(alive + 1);
+        let most = self.most + self.kills.as_ref().map_or(0, |kills| kills.replaced());
+        let more = |alive: usize| (alive < most).then_some(alive + 1);
         let Ok(number) = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
         let pool = Arc::clone(self);
         let serve = move || {

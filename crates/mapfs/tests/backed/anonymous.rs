@@ -49,3 +49,18 @@ fn an_anonymous_file_that_is_closed_is_forgotten() {
         assert_eq!(store.unnamed_inodes(), []);
     }
 }
+
+/// Its only name is an alias, which must not keep it.
+#[test]
+fn an_anonymous_file_that_had_a_name_is_forgotten_by_the_last_who_counts_it() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = vfs.open(&context, At::Cwd, "/", ANONYMOUS, 0o640).expect("made");
+    let ino = file.dentry().ino();
+    vfs.exports().remember(file.dentry(), 1).expect("the only tree");
+    vfs.link(&context, At::Dir(file.dentry()), "", At::Cwd, "/f", Walk::EMPTY_PATH).expect("linked");
+    vfs.unlink(&context, At::Cwd, "/f").expect("removed");
+    drop(file);
+    assert_eq!(store.unnamed_inodes(), [ino]);
+    vfs.exports().forget(ino, 1);
+    assert_eq!(store.unnamed_inodes(), []);
+}

@@ -106,7 +106,7 @@ impl Backing for Naive {
     }
     fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
         let dirs = match *change {
-            Change::Create { dir, .. } | Change::Link { dir, .. } => vec![dir],
+            Change::Create { dir, .. } | Change::CreateAnonymous { dir, .. } | Change::Link { dir, .. } => vec![dir],
             Change::Remove { dir, name, .. } => [dir].into_iter().chain(self.subdirectory(dir, name)).collect(),
             Change::Rename { from, to, flags, .. } => {
                 let replaced = if flags.is_empty() { self.subdirectory(to.0, to.1) } else { None };

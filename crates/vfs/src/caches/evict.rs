@@ -293,13 +293,25 @@ impl SuperBlock {
     /// Tells the backing to forget the numbers that no other thread is about to send. The caller
     /// holds no guard and no lock.
     pub(crate) fn send_forgets(&self) {
+        self.send_strays(|key| Some(self.namespace.names.lock(&[key])));
+    }
+
+    /// As [`SuperBlock::send_forgets`], for a thread that must not wait for a lock: its holder may
+    /// be waiting for the backing. Other threads send the numbers that this one cannot.
+    pub(crate) fn try_send_forgets(&self) {
+        self.send_strays(|key| self.namespace.names.try_lock_one(key));
+    }
+
+    fn send_strays<'n>(&'n self, lock: impl Fn(NameKey) -> Option<NameGuard<'n>>) {
         if !self.forgets.take_strays() {
             return;
         }
         let _unsent = Unsent(&self.forgets);
         for ino in self.forgets.numbers() {
-            let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
-            self.send_forget(ino);
+            match lock(self.inode_key(ino)) {
+                Some(_order) => self.send_forget(ino),
+                None => self.forgets.leave_to_others(),
+            }
         }
     }
 

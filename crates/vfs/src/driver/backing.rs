@@ -22,9 +22,9 @@ use crate::{
 /// An answer includes every change that was acknowledged before the call began. ENOENT or ESTALE
 /// says that an inode is gone. The functions called `each` call nothing of the driver.
 pub trait Backing: Send + Sync {
-    /// Whether calls that name one directory may run at the same time: lookup, scan, and changes of
-    /// names. If not, the namespace has a lock for each directory, and makes these calls under it.
-    /// The lock of a directory also excludes its own removal.
+    /// Whether calls that name one directory may run at the same time: lookup, scan, and changes.
+    /// If not, the namespace has a lock for each directory, and makes these calls under it. The
+    /// lock of a directory also excludes its own removal.
     fn parallel_directory_operations(&self) -> bool {
         true
     }

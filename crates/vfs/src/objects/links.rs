@@ -11,7 +11,7 @@ pub(crate) struct Links(AtomicU64);
 impl Links {
     /// No name was ever removed, and the first one may be created (`O_TMPFILE` without `O_EXCL`).
     const LINKABLE: u64 = 1 << 63;
-    /// The file has had more than one name at a time.
+    /// The file has had more than one name at a time, or was anonymous: it has had an alias.
     const LINKED: u64 = 1 << 62;
     /// The maximum is that of the word. tmpfs has no other limit either; ext4 allows 65000.
     const MAX: u64 = u32::MAX as u64;
@@ -44,7 +44,7 @@ impl Links {
         self.0.load(Ordering::Acquire) & (Self::MAX | Self::LINKABLE) != 0
     }
 
-    /// Whether the last name was removed and the file once had more than one. Then removed aliases
+    /// Whether the last name was removed and the file has had aliases. Then removed aliases
     /// may still hold the inode, until they are reclaimed.
     pub(crate) fn all_removed(&self) -> bool {
         self.0.load(Ordering::Acquire) & (Self::LINKED | Self::MAX) == Self::LINKED
@@ -68,8 +68,7 @@ impl Links {
                 return Ok(false);
             }
             // LINKABLE stays, because the creation of the name may still fail.
-            let linked = if word & Self::MAX > 0 { Self::LINKED } else { 0 };
-            match self.0.compare_exchange_weak(word, (word + 1) | linked, Ordering::AcqRel, Ordering::Acquire) {
+            match self.0.compare_exchange_weak(word, (word + 1) | Self::LINKED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(true),
                 Err(now) => word = now,
             }

@@ -185,7 +185,9 @@ impl Vfs {
         mode: u32,
         linkable: bool,
     ) -> Result<DentryRef> {
-        let made = change(self.namespace(), |guard, _| {
+        // In a tree with a backing, a change has the lock of a name, also one that names nothing.
+        let unique = Timestamp::now().0.to_le_bytes();
+        let made = change(self.namespace(), |guard, locks| {
             let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             let sb = &dir.shard.sb;
@@ -193,7 +195,8 @@ impl Vfs {
             let perm = new_perm(context, dir, FileKind::File, mode, guard);
             if dir.is_backed() {
                 let umasked = mode & !perm.mode & 0o777;
-                return remote::anonymous::prepare(dentry, perm, umasked, linkable).map(Commit::Remote);
+                locks.names(&[Lockable::name(dir, sb.hash(dir.ino, &unique))?])?;
+                return remote::anonymous::prepare(dentry, perm, umasked, linkable, guard).map(Commit::Remote);
             }
             let shard = sb.shard(guard)?;
             sb.driver.charge(Charge::Inode)?;

@@ -97,10 +97,10 @@ impl Exports {
         if holds_unnamed {
             pando_sync::collect();
         }
-        if let Some(shard) = backed {
-            // That may have been the last use of an inode without a name, whose space the backing
-            // can free now.
-            shard.sb.send_forgets();
+        // That may have been the last use of an inode without a name, whose space the backing can
+        // free now. A backing that panics once more would end the process.
+        if let Some(shard) = backed.filter(|_| !std::thread::panicking()) {
+            shard.sb.try_send_forgets();
         }
     }
 

@@ -12,7 +12,10 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -30,12 +33,19 @@ use crate::{
 
 /// How often a caller is looked at that has got a signal and still waits.
 const AGAIN: Duration = Duration::from_millis(100);
+/// After so many looks at which no thread was serving a request, it has been answered. One that was
+/// just read may not be served yet.
+const MISSED_MOST: u32 = 10;
+/// The most threads that are replaced while they wait for nobody.
+const ABANDONED_MOST: usize = 1024;
 
 /// The requests of one connection that may be answered early.
 #[derive(Default)]
 pub(super) struct Kills {
     /// A leaf.
     state: Mutex<State>,
+    /// How many threads serve a request whose caller was killed. Atomic: a hint.
+    abandoned: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -51,8 +61,8 @@ struct State {
 /// A request whose caller has got a signal.
 struct Signalled {
     unique: u64,
-    /// No thread was serving it at the last look. It may have been read, and not be served yet.
-    was_missing: bool,
+    /// At how many looks no thread was serving it.
+    missed: u32,
 }
 
 /// What one thread serves.
@@ -60,12 +70,16 @@ pub(super) struct Serving {
     channel: Arc<OwnedFd>,
     /// The request, if it changes nothing. A leaf.
     query: Mutex<Option<Query>>,
+    /// That of [`Kills`].
+    abandoned: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Query {
     unique: u64,
     tid: u32,
+    /// Its caller was killed.
+    is_abandoned: bool,
 }
 
 /// A request is being served, until this is dropped.
@@ -73,7 +87,9 @@ pub(super) struct Begun<'a>(&'a Serving);
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        *self.0.query() = None;
+        if self.0.query().take().is_some_and(|query| query.is_abandoned) {
+            self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -82,12 +98,23 @@ impl Serving {
         self.query.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The caller of a request was killed. False if the thread does not serve it any more.
+    fn abandon(&self, served: Query) -> bool {
+        let mut query = self.query();
+        let is_served = *query == Some(served);
+        if is_served {
+            *query = Some(Query { is_abandoned: true, ..served });
+            self.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+        is_served
+    }
+
     /// A thread begins to serve a request.
     pub(super) fn begin(&self, request: Request<'_>) -> Begun<'_> {
         let header = request.header;
         // The number of a thread that this process cannot see is 0.
         if header.pid != 0 && changes_nothing(request) {
-            *self.query() = Some(Query { unique: header.unique, tid: header.pid });
+            *self.query() = Some(Query { unique: header.unique, tid: header.pid, is_abandoned: false });
         }
         Begun(self)
     }
@@ -98,9 +125,19 @@ impl Kills {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many more threads there may be, because others serve requests of callers that were
+    /// killed.
+    pub(super) fn replaced(&self) -> usize {
+        self.abandoned.load(Ordering::Relaxed).min(ABANDONED_MOST)
+    }
+
     /// Adds a thread, which serves requests that it reads from this channel.
     pub(super) fn add_thread(&self, channel: &Arc<OwnedFd>) -> Arc<Serving> {
-        let serving = Arc::new(Serving { channel: Arc::clone(channel), query: Mutex::new(None) });
+        let serving = Arc::new(Serving {
+            channel: Arc::clone(channel),
+            query: Mutex::new(None),
+            abandoned: Arc::clone(&self.abandoned),
+        });
         let mut state = self.state();
         state.serving.retain(|serving| serving.strong_count() > 0);
         state.serving.push(Arc::downgrade(&serving));
@@ -114,7 +151,7 @@ impl Kills {
         }
         let Ok(InterruptIn { unique }) = request.args.structure() else { return true };
         let mut state = self.state();
-        state.signalled.push(Signalled { unique, was_missing: false });
+        state.signalled.push(Signalled { unique, missed: 0 });
         if !state.has_watcher {
             let kills = Arc::downgrade(self);
             match thread::Builder::new().name("pando-kills".into()).spawn(move || watch(&kills)) {
@@ -135,15 +172,18 @@ impl Kills {
             let serving = state.serving.iter().filter_map(Weak::upgrade).collect();
             (std::mem::take(&mut state.signalled), serving)
         };
-        signalled.retain_mut(|Signalled { unique, was_missing }| {
+        signalled.retain_mut(|Signalled { unique, missed }| {
             let served = serving.iter().find_map(|serving| {
                 let query = (*serving.query()).filter(|query| query.unique == *unique)?;
                 Some((query, serving))
             });
-            let Some((query, serving)) = served else { return !std::mem::replace(was_missing, true) };
-            *was_missing = false;
+            let Some((query, serving)) = served else {
+                *missed += 1;
+                return *missed < MISSED_MOST;
+            };
+            *missed = 0;
             // While the caller waits, no other thread has its number.
-            if !is_dying(query.tid) || *serving.query() != Some(query) {
+            if !is_dying(query.tid) || !serving.abandon(query) {
                 return true;
             }
             debug!(query.tid, "the caller was killed; its request is answered with EINTR");

@@ -37,10 +37,21 @@ pub(crate) struct Anonymous {
     reports: u64,
 }
 
-/// The file, as the caller may make it. `linkable`: it may get a name later.
-pub(crate) fn prepare(dir: Shared<'_, Dentry>, perm: PermView, umasked: u32, linkable: bool) -> Step<Box<Anonymous>> {
+/// The file, as the caller may make it. `linkable`: it may get a name later. The caller holds the
+/// lock of some name in the directory. So nothing is made after an unmount, and a backing that
+/// takes one call for a directory at a time gets one.
+pub(crate) fn prepare(
+    dir: Shared<'_, Dentry>,
+    perm: PermView,
+    umasked: u32,
+    linkable: bool,
+    guard: &Guard,
+) -> Step<Box<Anonymous>> {
     let dir = dir.get().ok_or(Stop::Again)?;
     dir.sb().expect_mounted()?;
+    if dir.directory()?.is_removed(guard) {
+        return Err(Error::NoEntry.into());
+    }
     let reports = inode_report_count(dir.sb());
     Ok(Box::new(Anonymous { dir, perm, umasked, linkable, now: Timestamp::now().0, reports }))
 }

@@ -55,13 +55,11 @@ impl PreparedChange for Link {
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
         let (dir, name, inode) = (self.place.parent().ino, &*self.place.name, self.old.inode());
-        let is_anonymous = inode.links.count() == 0;
-        if is_anonymous {
-            // Before the name exists: a look-up must find this inode, and not load another one.
-            adopt(self.sb(), &Dentry::first(&self.old), &pin());
-        }
+        // Before the name exists: a look-up must find this inode, and not load another one.
+        let is_new = inode.links.count() == 0 && adopt(self.sb(), &Dentry::first(&self.old), &pin());
         let done = commit(self.sb(), backing, &Change::Link { ino: inode.ino, dir, name }).map(drop);
-        if is_anonymous && done.is_err() {
+        // After EIO the name may exist.
+        if is_new && done.is_err_and(|error| error != Error::Io) {
             drop(self.sb().inodes.remove_unlinked(&self.old, &pin()));
         }
         done
