@@ -332,6 +332,15 @@ fn announced(options: &[&str]) -> String {
     String::from_utf8(mounted.stdout).unwrap()
 }
 
+/// Whether the kernel shows what a process waits for. If not, reports it.
+fn shows_waits() -> bool {
+    let shows = fs::read("/proc/self/stack").is_ok();
+    if !shows {
+        skipped("the kernel does not show what a process waits for");
+    }
+    shows
+}
+
 /// Whether a process waits for the server of a mount.
 fn waits_for_a_mount(child: &Child) -> bool {
     let stack = fs::read_to_string(format!("/proc/{}/stack", child.id())).unwrap_or_default();
@@ -342,11 +351,8 @@ fn waits_for_a_mount(child: &Child) -> bool {
 /// waits for it can be killed. A signal that it handles does not disturb it.
 #[test]
 fn a_program_that_waits_for_the_source_can_be_killed() {
-    if !has(&["sh", "cat", "ls"]) || !can_mount() {
+    if !has(&["sh", "cat", "ls"]) || !can_mount() || !shows_waits() {
         return;
-    }
-    if fs::read("/proc/self/stack").is_err() {
-        return skipped("the kernel does not show what a process waits for");
     }
     let store = Mounted::new(&["--io-uring", "never"]);
     // Those who look up one name wait for each other, and in another place.
@@ -400,16 +406,13 @@ fn is_idle(pid: Pid) -> bool {
 /// closed meanwhile.
 #[test]
 fn programs_that_were_killed_hold_up_no_others() {
-    if !has(&["ls"]) || !can_mount() {
+    if !has(&["ls"]) || !can_mount() || !shows_waits() {
         return;
-    }
-    if fs::read("/proc/self/stack").is_err() {
-        return skipped("the kernel does not show what a process waits for");
     }
     let store = Mounted::new(&["--io-uring", "never"]);
     fs::create_dir(store.path("dir")).unwrap();
     let path = store.root();
-    // What is cached needs no source. A listing does.
+    // The server answers for cached attributes without the source. For a listing it asks.
     let options = ["--io-uring", "never", "--attr-timeout", "0", "-o", "noatime", "--exclusive"];
     let shown = Mounted::new(&[&options[..], &["--source", path.to_str().unwrap()]].concat());
     fs::metadata(shown.path("dir")).unwrap();

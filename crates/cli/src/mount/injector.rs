@@ -34,7 +34,7 @@ pub struct InjectorArgs {
     /// How long SOURCE takes for each item, below the caches of the tree, as in 500us
     ///
     /// An item is a name that is looked up, an inode whose attributes are read, a list of extended
-    /// attributes, the start of a listing, or a change. What is cached or read ahead costs nothing.
+    /// attributes, the start of a listing, or a change. An item that is cached takes no time.
     /// Unlike --delay, which makes the mount slow, this makes its source slow.
     #[arg(long, requires = "source", value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     pub source_delay: Option<Duration>,

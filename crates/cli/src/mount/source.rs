@@ -31,8 +31,8 @@ pub struct SourceTree {
 }
 
 impl SourceTree {
-    /// A tree on a directory. If it is for `other_users`, this
-    /// thread and those that it starts heed their quotas.
+    /// A tree on a directory. If it is for `other_users`, this thread and those that it starts heed
+    /// their quotas.
     ///
     /// # Errors
     /// The directory cannot be opened.

@@ -82,7 +82,7 @@ fn file_is_created_used_and_forgotten() {
     assert_eq!(ask(&dispatcher, Opcode::Getattr as u32, entry.node, &[&[0; 16]]), Err(Error::Stale));
 }
 
-/// What the kernel does not take is not counted and not open: the inode goes with its name.
+/// Neither a look-up count nor a handle stays, so the inode is freed when its name is removed.
 #[test]
 fn a_reply_that_is_not_taken_is_taken_back() {
     let dispatcher = dispatcher(Duration::from_secs(3));

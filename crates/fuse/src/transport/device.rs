@@ -92,7 +92,7 @@ struct Pool {
     has_warned: AtomicBool,
     /// All but the first. Guarded by its own mutex, a leaf.
     threads: Mutex<Started>,
-    /// What to do about callers that are killed, where requests may wait.
+    /// Answers requests whose callers are killed. None if no request waits for a source.
     kills: Option<Arc<Kills>>,
 }
 

@@ -42,7 +42,7 @@ fn an_anonymous_file_that_is_closed_is_forgotten() {
         let file = vfs.open(&context, At::Cwd, "/", flags, 0o640).expect("made");
         assert_eq!(store.unnamed_inodes().len(), 1);
         drop(file);
-        // The store is told with the next look-up or change.
+        // The tree tells the store at its next look-up or change.
         vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
         vfs.rmdir(&context, At::Cwd, "/d").expect("removed");
         evict_down_to(&vfs, &store, 1);

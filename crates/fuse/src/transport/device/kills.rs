@@ -50,7 +50,7 @@ pub(super) struct Kills {
 
 #[derive(Default)]
 struct State {
-    /// What each thread serves.
+    /// One for each thread of the pool.
     serving: Vec<Weak<Serving>>,
     /// The requests whose callers have got a signal.
     signalled: Vec<Signalled>,
@@ -65,7 +65,7 @@ struct Signalled {
     missed: u32,
 }
 
-/// What one thread serves.
+/// The request that one thread serves.
 pub(super) struct Serving {
     channel: Arc<OwnedFd>,
     /// The request, if it changes nothing. A leaf.

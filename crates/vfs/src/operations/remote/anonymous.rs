@@ -80,7 +80,7 @@ impl PreparedChange for Anonymous {
         if self.linkable {
             dentry.inode().links.allow_first_link();
         }
-        // From now on the backing is told when the inode is released.
+        // From now on the release of the inode makes the backing forget it.
         adopt_loaded(sb, &dentry, self.reports, guard);
         drop(sb.inodes.remove_unlinked(&dentry, guard));
         Ok(dentry)
