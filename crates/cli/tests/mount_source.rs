@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, has, names, run, said, signals, skipped};
-use pandofs_testkit::await_value;
+use pandofs_testkit::{await_value, stay_on_first_cpu};
 use rustix::{
     fs::{AtFlags, StatxFlags, statx},
     io::Errno,
@@ -360,7 +360,7 @@ fn a_program_that_waits_for_the_source_can_be_killed() {
     each.iter().for_each(|name| fs::write(store.path(name), "contents\n").unwrap());
     let path = store.root();
     // Nothing is cached, and the source is asked each time.
-    let shown = Mounted::new(&["--io-uring", "never", "--attr-timeout", "0", "--source", path.to_str().unwrap()]);
+    let shown = Mounted::new(&["--attr-timeout", "0", "--source", path.to_str().unwrap()]);
     let start = |program: &str, args: &[&str], name: &str| {
         let mut command = Command::new(program);
         command.args(args).arg(shown.path(name)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
@@ -413,11 +413,12 @@ fn programs_that_were_killed_hold_up_no_others() {
     fs::create_dir(store.path("dir")).unwrap();
     let path = store.root();
     // The server answers for cached attributes without the source. For a listing it asks.
-    let options = ["--io-uring", "never", "--attr-timeout", "0", "-o", "noatime", "--exclusive"];
+    let options = ["--attr-timeout", "0", "-o", "noatime", "--exclusive"];
     let shown = Mounted::new(&[&options[..], &["--source", path.to_str().unwrap()]].concat());
     fs::metadata(shown.path("dir")).unwrap();
     kill_process(store.pid(), Signal::STOP).unwrap();
-    // More than there are threads.
+    // More than there are threads. A ring has so many for each CPU, so all programs have the same.
+    stay_on_first_cpu();
     let limit = thread::available_parallelism().unwrap().get() + 64;
     for _ in 0..limit + 10 {
         let mut command = Command::new("ls");

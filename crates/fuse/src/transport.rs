@@ -1,6 +1,7 @@
 //! How requests reach the server, and how replies reach the kernel.
 
 mod device;
+mod kills;
 mod ring;
 
 use std::{io, path::Path, thread};

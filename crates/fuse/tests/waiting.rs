@@ -5,10 +5,10 @@ mod detached;
 
 use std::{fs, num::NonZeroUsize, thread};
 
-use pando_fuse::{DeviceTransport, MountOptions, Server, ServerOptions, Threads, Transport, unmount};
+use pando_fuse::{DeviceTransport, MountOptions, RingTransport, Server, ServerOptions, Threads, Transport, unmount};
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_vfs::{FileKind, Vfs, VfsOptions};
-use pandofs_testkit::{await_value, skipped};
+use pandofs_testkit::{await_value, skipped, stay_on_first_cpu};
 
 use crate::detached::Detached;
 
@@ -16,6 +16,15 @@ const WAITING: u64 = 40;
 
 #[test]
 fn forty_requests_wait_while_cached_ones_are_answered() {
+    while_forty_wait(&DeviceTransport);
+}
+
+#[test]
+fn forty_requests_wait_while_cached_ones_are_answered_through_a_ring() {
+    while_forty_wait(&RingTransport { required: true });
+}
+
+fn while_forty_wait(transport: &dyn Transport) {
     let driver = MapFs::new(MapOptions::default());
     let store = driver.handle();
     let vfs = Vfs::with_options(driver, VfsOptions::new().read_ahead(false)).unwrap();
@@ -29,7 +38,7 @@ fn forty_requests_wait_while_cached_ones_are_answered() {
     let point = tempfile::tempdir().unwrap();
     let threads = Threads { least: NonZeroUsize::new(2).unwrap(), most: NonZeroUsize::new(64).unwrap() };
     let options = MountOptions { threads, ..MountOptions::default() };
-    let connection = match DeviceTransport.connect(Server::new(vfs, ServerOptions::default()), point.path(), &options) {
+    let connection = match transport.connect(Server::new(vfs, ServerOptions::default()), point.path(), &options) {
         Ok(connection) => connection,
         Err(error) => return skipped(&format!("cannot mount: {error}")),
     };
@@ -43,7 +52,11 @@ fn forty_requests_wait_while_cached_ones_are_answered() {
         let waiting: Vec<_> = (0..WAITING)
             .map(|n| {
                 let path = path(&format!("d{n}/file"));
-                scope.spawn(move || fs::metadata(path).map(|found| found.len()))
+                scope.spawn(move || {
+                    // A ring has threads for each CPU.
+                    stay_on_first_cpu();
+                    fs::metadata(path).map(|found| found.len())
+                })
             })
             .collect();
         await_value(WAITING, || store.calls_waiting());

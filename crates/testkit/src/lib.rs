@@ -22,6 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 pub use counting::Counting;
 
 /// How long a test waits for something that should not take long.
@@ -55,6 +57,18 @@ pub fn await_value<T: PartialEq + Debug>(expected: T, mut found: impl FnMut() ->
         }
         thread::yield_now();
     }
+}
+
+/// Keeps this thread, and the programs that it starts from now on, on one CPU: for tests of what
+/// callers on one CPU share.
+///
+/// # Panics
+/// It is not permitted.
+pub fn stay_on_first_cpu() {
+    let allowed = sched_getaffinity(None).expect("the CPUs of this thread");
+    let mut only = CpuSet::new();
+    only.set((0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).expect("it runs"));
+    sched_setaffinity(None, &only).expect("a thread may choose among its CPUs");
 }
 
 /// Says that the running test, or a part of it, is skipped, and why.

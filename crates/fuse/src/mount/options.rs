@@ -57,8 +57,8 @@ pub struct Threads {
     /// Through io_uring there is at most one for each CPU.
     pub least: NonZeroUsize,
     /// The greatest number. Threads are added while requests wait, for example for a slow disk.
-    /// More threads than `least` need the device: a thread that serves a ring serves all requests
-    /// of its CPU.
+    /// Through io_uring it is the number for each CPU, all of which exist from the beginning. On a
+    /// machine with many CPUs it is less, 1,024 in all.
     pub most: NonZeroUsize,
 }
 
@@ -67,6 +67,11 @@ impl Threads {
     #[must_use]
     pub const fn exactly(number: NonZeroUsize) -> Self {
         Self { least: number, most: number }
+    }
+
+    /// Whether threads are added while requests wait.
+    pub(crate) const fn is_elastic(self) -> bool {
+        self.most.get() > self.least.get()
     }
 }
 

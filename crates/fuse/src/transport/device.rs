@@ -1,7 +1,7 @@
 //! Reading and writing the device, by several threads. Each has a channel of its own. There are
 //! more of them while requests wait for a source.
 
-mod kills;
+mod serving;
 
 use std::{
     io,
@@ -16,7 +16,10 @@ use std::{
 
 use tracing::warn;
 
-use super::{Connection, Transport, joined};
+use super::{
+    Connection, Transport, joined,
+    kills::{ABANDONED_MOST, Kills},
+};
 use crate::{
     channel::{HEADER_BYTES, HeldReply, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, clone_channel, receive, send},
     dispatch::{Dispatch, Reply},
@@ -25,7 +28,7 @@ use crate::{
     session::Session,
     wire::Request,
 };
-use kills::Kills;
+use serving::Reading;
 
 /// FUSE by reading and writing `/dev/fuse`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +57,7 @@ impl Connection for DeviceConnection {
         let mut pool = Pool::new(Arc::clone(&session.dispatch), Arc::clone(&session.device), threads);
         // A reply that is held back is sent by another thread, and nothing is taken back there.
         if pool.is_elastic() && !session.holds_replies {
-            pool.kills = Some(Arc::default());
+            pool.kills = Some(Kills::new());
         }
         let pool = Arc::new(pool);
         (1..threads.least.get()).for_each(|_| pool.grow());
@@ -65,6 +68,9 @@ impl Connection for DeviceConnection {
             served = served.and(joined(thread.join()));
         }
         served = served.and(std::mem::replace(&mut pool.threads().ended, Ok(())));
+        if let Some(kills) = &pool.kills {
+            kills.end();
+        }
         drop(pool);
         session.disconnect();
         served
@@ -93,7 +99,9 @@ struct Pool {
     /// All but the first. Guarded by its own mutex, a leaf.
     threads: Mutex<Started>,
     /// Answers requests whose callers are killed. None if no request waits for a source.
-    kills: Option<Arc<Kills>>,
+    kills: Option<Arc<Kills<Reading>>>,
+    /// How many threads serve a request whose caller was killed. Atomic: a hint.
+    abandoned: Arc<AtomicUsize>,
 }
 
 struct Started {
@@ -124,6 +132,7 @@ impl Pool {
             has_warned: AtomicBool::new(false),
             threads: Mutex::new(Started { running: Vec::new(), ended: Ok(()) }),
             kills: None,
+            abandoned: Arc::default(),
         }
     }
 
@@ -138,7 +147,7 @@ impl Pool {
 
     /// Starts a thread, unless there are enough.
     fn grow(self: &Arc<Self>) {
-        let most = self.most + self.kills.as_ref().map_or(0, |kills| kills.replaced());
+        let most = self.most + self.abandoned.load(Ordering::Relaxed).min(ABANDONED_MOST);
         let more = |alive: usize| (alive < most).then_some(alive + 1);
         let Ok(number) = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
         let pool = Arc::clone(self);
@@ -179,7 +188,11 @@ impl Pool {
         let mut reader = Reader::new(channel);
         // Otherwise no thread writes what others read.
         let is_elastic = self.is_elastic();
-        let kills = self.kills.as_ref().map(|kills| (kills, kills.add_thread(channel)));
+        let kills = self.kills.as_ref().map(|kills| {
+            let reading = Reading::new(channel, &self.abandoned);
+            kills.add_thread(&reading);
+            (kills, reading)
+        });
         loop {
             if is_elastic {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -192,12 +205,12 @@ impl Pool {
                 Received::End => return Ok(()),
             };
             let mut begun = None;
-            if let Some((kills, serving)) = &kills {
+            if let Some((kills, reading)) = &kills {
                 let request = reader.request(len)?;
                 if kills.notes(request) {
                     continue;
                 }
-                begun = Some(serving.begin(request));
+                begun = Some(reading.begin(request));
             }
             if was_last {
                 self.grow();
@@ -219,17 +232,13 @@ pub(super) struct Reader<'a> {
     reply: Vec<u8>,
 }
 
-/// The result of one read.
+/// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
-    /// A request, which has been answered or will be.
+    /// It has been answered or will be.
     Answered,
-    /// A request that has no reply.
+    /// It has no reply.
     Unanswered,
-    /// No request is queued, and the device does not block.
-    Nothing,
-    /// The tree has been unmounted.
-    End,
 }
 
 impl<'a> Reader<'a> {
@@ -239,23 +248,11 @@ impl<'a> Reader<'a> {
         Self { device, request, reply }
     }
 
-    /// Reads one request and answers it.
-    ///
-    /// # Errors
-    /// The device failed in a way that an unmount does not explain.
-    pub(super) fn serve_one(&mut self, dispatch: &dyn Dispatch) -> io::Result<Served> {
-        match self.receive()? {
-            Received::Request(len) => self.answer(len, dispatch),
-            Received::Nothing => Ok(Served::Nothing),
-            Received::End => Ok(Served::End),
-        }
-    }
-
     /// Reads one request.
     ///
     /// # Errors
-    /// As [`Reader::serve_one`].
-    fn receive(&mut self) -> io::Result<Received> {
+    /// The device failed in a way that an unmount does not explain.
+    pub(super) fn receive(&mut self) -> io::Result<Received> {
         receive(self.device.as_fd(), &mut self.request)
     }
 
@@ -263,7 +260,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// It is malformed.
-    fn request(&self, len: usize) -> io::Result<Request<'_>> {
+    pub(super) fn request(&self, len: usize) -> io::Result<Request<'_>> {
         // The kernel always sends whole requests. If one is not, this is not the kernel.
         let malformed = |_| io::Error::new(io::ErrorKind::InvalidData, "a request is not as long as it says");
         Request::whole(&self.request[..len]).map_err(malformed)
@@ -273,7 +270,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// It is malformed.
-    fn answer(&mut self, len: usize, dispatch: &dyn Dispatch) -> io::Result<Served> {
+    pub(super) fn answer(&mut self, len: usize, dispatch: &dyn Dispatch) -> io::Result<Served> {
         let mut reply = std::mem::take(&mut self.reply);
         let request = self.request(len)?;
         let unique = request.header.unique;

@@ -21,8 +21,13 @@
 //!    entry and is tried again, and the other requests of that queue are served meanwhile
 //!    (`sys::Ring`).
 //! 5. A reply is written where its request is (`answer`).
+//! 6. A request that waits for a source would hold up the others of its queue. On such a mount each
+//!    queue has many threads, with one entry each. The kernel gives a request to the entry that came
+//!    back last, so the threads that are not needed sleep. If the caller is killed, another thread
+//!    takes the entry over (`lent`).
 
 mod answer;
+mod lent;
 mod queues;
 #[allow(unsafe_code)]
 mod sys;
@@ -44,6 +49,10 @@ use crate::{
 };
 use sys::Ended;
 use workers::Workers;
+
+/// One entry for each queue suffices while its thread answers at once. The others are for requests
+/// that wait for space.
+const ENTRIES_PER_QUEUE: usize = 4;
 
 /// The administrator's switch.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -95,9 +104,6 @@ impl RingTransport {
         if options.injector.as_ref().is_some_and(|injector| injector.delays()) {
             return Err("delayed replies go through the device".into());
         }
-        if !self.required && options.threads.most > options.threads.least {
-            return Err("requests that may wait go through the device".into());
-        }
         match fs::read_to_string(SWITCH) {
             Ok(switch) if switch.trim() == "Y" => {}
             Ok(_) => return Err(format!("it is switched off (as root: echo Y > {SWITCH})")),
@@ -108,7 +114,14 @@ impl RingTransport {
         if !self.required && (shares.len() == 1 || shares.iter().any(|share| share.cpu.is_none())) {
             return Err("it is an improvement only if each of several CPUs has a thread".into());
         }
-        Workers::start(shares).map_err(|error| format!("its threads cannot be started: {error}"))
+        let workers = if options.threads.is_elastic() {
+            let shares = queues::for_waiting(&shares, options.threads.most.get())
+                .ok_or("with so many CPUs it takes too many threads")?;
+            Workers::start(shares, 1)
+        } else {
+            Workers::start(shares, ENTRIES_PER_QUEUE)
+        };
+        workers.map_err(|error| format!("its threads cannot be started: {error}"))
     }
 }
 
@@ -128,12 +141,15 @@ impl Connection for RingConnection {
 
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { mut session, workers, threads, required } = *self;
-        // Each worker has a queue of its own, and tries requests again that find no space.
-        session.dispatch.share_waits(NonZeroUsize::MIN);
+        if !threads.is_elastic() {
+            // Each worker has a queue of its own, and tries requests again that find no space.
+            session.dispatch.share_waits(NonZeroUsize::MIN);
+        }
         let flags = fcntl_getfl(&session.device)?;
         fcntl_setfl(&session.device, flags | OFlags::NONBLOCK)?;
         info!(threads = workers.count(), "served over io_uring");
-        let served = workers.serve(&session.device, &session.dispatch);
+        let may_be_killed = threads.is_elastic() && !session.holds_replies;
+        let served = workers.serve(&session.device, &session.dispatch, may_be_killed);
         if let Ok(Ended::Refused(reason)) = served {
             if required {
                 return Err(refused(&reason.to_string()));

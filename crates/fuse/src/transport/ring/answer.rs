@@ -10,13 +10,21 @@ use super::sys::Header;
 use crate::{
     channel::{HEADER_BYTES, out_header},
     dispatch::{Dispatch, Reply},
-    wire::Request,
+    wire::{Outcome, Request},
 };
 
 /// A request of at most this many bytes is copied, because its reply may be large and is written
 /// over it. Larger requests (data to write, values of extended attributes) have a small reply,
 /// which is copied instead.
-const SMALL_BYTES: usize = 16 << 10;
+pub(super) const SMALL_BYTES: usize = 16 << 10;
+
+impl Header {
+    /// Makes this the header of a reply, whose body is in the payload.
+    pub(super) fn put(&mut self, unique: u64, outcome: Outcome) {
+        self.in_out[..HEADER_BYTES].copy_from_slice(out_header(unique, outcome).as_bytes());
+        self.payload_len = outcome.unwrap_or(0) as u32;
+    }
+}
 
 /// Answers the requests of one ring.
 pub(super) struct Answerer<'a> {
@@ -46,23 +54,27 @@ impl<'a> Answerer<'a> {
             }
             reply
         };
-        let outcome = match reply {
-            Reply::Now(outcome) => outcome,
-            // Rings bring no FORGET, and a mount with delays is not served through rings.
-            Reply::None | Reply::Held(..) => {
-                error!(request.opcode, "a request through a ring has no reply now");
-                Err(Error::Io)
-            }
-        };
+        let outcome = outcome_of(&reply, request.opcode);
         if outcome == Err(Error::NoSpace)
             && let Some(pause) = tries.and_then(|tries| dispatch.pause(tries))
         {
             // An error writes nothing to the payload, so the request is still there.
             return Some(pause);
         }
-        header.in_out[..HEADER_BYTES].copy_from_slice(out_header(request.unique, outcome).as_bytes());
-        header.payload_len = outcome.unwrap_or(0) as u32;
+        header.put(request.unique, outcome);
         None
+    }
+}
+
+/// The outcome in a reply that must be sent now.
+pub(super) fn outcome_of(reply: &Reply, opcode: u32) -> Outcome {
+    match reply {
+        Reply::Now(outcome) => *outcome,
+        // Rings bring no FORGET, and a mount with delays is not served through rings.
+        Reply::None | Reply::Held(..) => {
+            error!(opcode, "a request through a ring has no reply now");
+            Err(Error::Io)
+        }
     }
 }
 

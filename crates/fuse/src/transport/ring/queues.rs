@@ -12,6 +12,26 @@ pub(super) struct Share {
     pub(super) cpu: Option<usize>,
 }
 
+/// So many threads of a mount are not too many, on a machine with many CPUs.
+const THREADS_MOST: usize = 1024;
+/// With fewer threads for each queue, few requests that wait would hold up all others.
+const WAITING_LEAST: usize = 16;
+
+/// Shares for requests that may wait: each queue has a thread for each of `waiting` requests, or for
+/// fewer if there are many queues. None if there are too many queues.
+pub(super) fn for_waiting(shares: &[Share], waiting: usize) -> Option<Vec<Share>> {
+    let queues: usize = shares.iter().map(|share| share.queues.len()).sum();
+    let threads = (THREADS_MOST / queues.max(1)).min(waiting);
+    let each = |share: &Share| {
+        let cpu = share.cpu;
+        share.queues.clone().into_iter().map(move |queue| {
+            let cpu = cpu.filter(|&cpu| cpu == usize::from(queue));
+            vec![Share { queues: vec![queue], cpu }; threads]
+        })
+    };
+    (threads >= WAITING_LEAST.min(waiting)).then(|| shares.iter().flat_map(each).flatten().collect())
+}
+
 /// The shares of at most `threads` threads; none if the number of possible CPUs cannot be
 /// determined.
 pub(super) fn shares(threads: usize) -> Option<Vec<Share>> {

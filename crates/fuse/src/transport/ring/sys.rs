@@ -72,9 +72,11 @@ impl Header {
 }
 
 /// The memory of an entry, and its owner.
-struct Entry {
+pub(super) struct Entry {
     queue: u16,
     owner: Owner,
+    /// The kernel knows the entry.
+    is_registered: bool,
     memory: Box<Memory>,
     payload: Box<[UnsafeCell<u8>]>,
 }
@@ -100,7 +102,10 @@ pub(super) type Uring = IoUring<Entry128, cqueue::Entry>;
 pub(super) struct Ring {
     uring: Uring,
     device: Arc<OwnedFd>,
-    entries: Vec<Entry>,
+    /// None for one that another ring has now.
+    entries: Vec<Option<Entry>>,
+    /// How many entries may still get a request.
+    left: usize,
     /// Requests that will be tried again.
     waiting: Vec<Waiting>,
 }
@@ -122,13 +127,25 @@ pub(super) enum Ended {
     /// The kernel refuses an entry before any request has arrived. It then sends requests to the
     /// device.
     Refused(Errno),
+    /// Other rings have all entries now.
+    Taken,
+}
+
+/// What became of the request in an entry.
+pub(super) enum Answered {
+    /// The reply is in the entry.
+    Now(Entry),
+    /// The request is still in the entry. It is to be tried again after this time.
+    Again(Entry, Duration),
+    /// Another ring has the entry now, and has answered the request.
+    Elsewhere,
 }
 
 /// Serves the requests of a ring.
 pub(super) trait Serve {
-    /// Answers the request in `header` and `payload` in place; or returns the time after which to
-    /// try it again. `tries` is how often it was tried before. With None it must be answered now.
-    fn answer(&mut self, header: &mut Header, payload: &mut [u8], tries: Option<u32>) -> Option<Duration>;
+    /// Answers the request in an entry. `tries` is how often it was tried before. With None it must
+    /// be answered now.
+    fn answer(&mut self, entry: Entry, tries: Option<u32>) -> Answered;
 
     /// Whether the connection has ended. Called when the shutdown pipe is readable.
     fn ends(&self) -> bool;
@@ -145,21 +162,17 @@ pub(super) fn uring(entries: usize) -> io::Result<Uring> {
 }
 
 impl Ring {
-    /// Creates an entry with this much memory for each of `queues`. A queue may occur more than
-    /// once.
-    pub(super) fn new(
-        uring: Uring,
-        device: Arc<OwnedFd>,
-        queues: impl IntoIterator<Item = u16>,
-        payload_bytes: usize,
-    ) -> Self {
-        let entries = queues.into_iter().map(|queue| Entry::new(queue, payload_bytes)).collect();
-        Self { uring, device, entries, waiting: Vec::new() }
+    /// A ring with these entries. They are new, or come from other rings with replies in them.
+    pub(super) fn new(uring: Uring, device: Arc<OwnedFd>, entries: impl IntoIterator<Item = Entry>) -> Self {
+        let entries: Vec<_> = entries.into_iter().map(Some).collect();
+        Self { uring, device, left: entries.len(), entries, waiting: Vec::new() }
     }
 
-    /// Gives an entry to the kernel. The next system call submits it.
-    fn submit(&mut self, index: usize, command: u32, commit_id: u64) -> io::Result<()> {
-        let entry = &mut self.entries[index];
+    /// Gives an entry to the kernel, with the reply in it if it had a request. The next system call
+    /// submits it.
+    fn submit(&mut self, index: usize, mut entry: Entry) -> io::Result<()> {
+        let (command, commit_id) =
+            if entry.is_registered { (COMMIT_AND_FETCH, entry.parts().0.commit_id) } else { (REGISTER, 0) };
         let request = Command { flags: 0, commit_id, queue: entry.queue, padding: [0; 6] };
         let mut area = [0; 80];
         area[..size_of::<Command>()].copy_from_slice(request.as_bytes());
@@ -169,7 +182,8 @@ impl Ring {
             .build()
             .user_data(index as u64);
         let submission = with_len(submission, entry.memory.parts.len() as u32);
-        entry.owner = Owner::Kernel;
+        (entry.owner, entry.is_registered) = (Owner::Kernel, true);
+        self.entries[index] = Some(entry);
         // SAFETY: the ring keeps the descriptor open. The entry's memory stays in place until the
         // kernel has given it back; if it never does, the memory is never freed (see Drop).
         let pushed = unsafe { self.uring.submission().push(&submission) };
@@ -177,19 +191,22 @@ impl Ring {
         pushed.map_err(|_| io::Error::other(FULL))
     }
 
-    /// Registers all entries with the kernel, waits for requests and has them answered, until the
+    /// Gives all entries to the kernel, waits for requests and has them answered, until the
     /// connection ends. When `shutdown` is readable before that, it returns and leaves the entries
     /// to the kernel.
     ///
     /// # Errors
     /// The kernel refuses an answer, or the ring.
     pub(super) fn serve(&mut self, shutdown: BorrowedFd<'_>, serves: &mut impl Serve) -> io::Result<Ended> {
+        let mut has_served = false;
         for index in 0..self.entries.len() {
-            self.submit(index, REGISTER, 0)?;
+            if let Some(entry) = self.entries[index].take() {
+                has_served |= entry.is_registered;
+                self.submit(index, entry)?;
+            }
         }
         self.watch(shutdown)?;
-        let (mut left, mut has_served) = (self.entries.len(), false);
-        while left > 0 {
+        while self.left > 0 {
             self.wait()?;
             while let Some((number, result)) = self.completed() {
                 if number == SHUTDOWN {
@@ -199,13 +216,14 @@ impl Ring {
                     continue;
                 }
                 let index = number as usize;
-                self.entries[index].owner = Owner::Server;
+                let Some(entry) = self.entries[index].as_mut() else { continue };
+                entry.owner = Owner::Server;
                 match refusal(result) {
                     None => {
                         has_served = true;
                         self.answer(index, 0, serves)?;
                     }
-                    Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => left -= 1,
+                    Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => self.left -= 1,
                     // So far all commands were registrations.
                     Some(refused) if !has_served => return Ok(Ended::Refused(refused)),
                     Some(refused) => return Err(refused.into()),
@@ -213,7 +231,7 @@ impl Ring {
             }
             self.try_again(serves)?;
         }
-        Ok(Ended::Connection)
+        Ok(if self.entries.iter().all(Option::is_none) { Ended::Taken } else { Ended::Connection })
     }
 
     /// Submits all commands, and waits for a completion or until a request must be tried again.
@@ -239,13 +257,19 @@ impl Ring {
     /// Has the request in an entry answered, and gives the entry back to the kernel; or keeps the
     /// request to try it again.
     fn answer(&mut self, index: usize, tries: u32, serves: &mut impl Serve) -> io::Result<()> {
-        let queue = self.entries[index].queue;
+        let Some(entry) = self.entries[index].take() else { return Ok(()) };
         // The last entry of a queue cannot be kept: the request that frees space may come in it.
-        let others = self.entries.iter().any(|other| other.queue == queue && other.owner != Owner::Server);
-        match self.entries[index].answer(others.then_some(tries), serves) {
-            Ok(commit_id) => self.submit(index, COMMIT_AND_FETCH, commit_id),
-            Err(pause) => {
+        let is_free = |other: &Entry| other.queue == entry.queue && other.owner != Owner::Server;
+        let others = self.entries.iter().flatten().any(is_free);
+        match serves.answer(entry, others.then_some(tries)) {
+            Answered::Now(entry) => self.submit(index, entry),
+            Answered::Again(entry, pause) => {
+                self.entries[index] = Some(entry);
                 self.waiting.push(Waiting { index, tries: tries + 1, due: Instant::now() + pause });
+                Ok(())
+            }
+            Answered::Elsewhere => {
+                self.left -= 1;
                 Ok(())
             }
         }
@@ -281,7 +305,8 @@ fn refusal(result: i32) -> Option<Errno> {
 }
 
 impl Entry {
-    fn new(queue: u16, payload_bytes: usize) -> Self {
+    /// An entry for this queue that the kernel does not know yet.
+    pub(super) fn new(queue: u16, payload_bytes: usize) -> Self {
         // Zeroed memory takes no pages until it is written.
         let payload = Box::into_raw(vec![0_u8; payload_bytes].into_boxed_slice());
         // SAFETY: the pointer comes from a box, and `UnsafeCell<u8>` has the layout of `u8`.
@@ -292,32 +317,32 @@ impl Entry {
             libc::iovec { iov_base: memory.header.get().cast(), iov_len: size_of::<Header>() },
             libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() },
         ];
-        Self { queue, owner: Owner::Server, memory, payload }
+        Self { queue, owner: Owner::Server, is_registered: false, memory, payload }
     }
 
-    /// Has the request in it answered. Returns the commit ID of the reply, or the time after which
-    /// to try again.
-    fn answer(&mut self, tries: Option<u32>, serves: &mut impl Serve) -> Result<u64, Duration> {
+    /// Header and payload of a request or of its reply.
+    pub(super) fn parts(&mut self) -> (&mut Header, &mut [u8]) {
         assert!(self.owner == Owner::Server, "the kernel owns the entry");
         // SAFETY: the server owns the entry (asserted above): it has completed, and the kernel does
-        // not access its memory until it is given back. References to the memory are made only
-        // here, and end here.
-        let (header, payload) = unsafe {
+        // not access its memory until it is given back. For that the entry must be moved or borrowed
+        // again. References to the memory are made only here, and borrow the entry.
+        unsafe {
             let payload = self.payload.as_ptr().cast_mut().cast::<u8>();
             (&mut *self.memory.header.get(), std::slice::from_raw_parts_mut(payload, self.payload.len()))
-        };
-        match serves.answer(header, payload, tries) {
-            None => Ok(header.commit_id),
-            Some(pause) => Err(pause),
         }
     }
 }
+
+// SAFETY: an entry is the only owner of its memory on the side of the server. The addresses in it
+// are those of that memory.
+unsafe impl Send for Entry {}
 
 /// The kernel cancels its entries some time after the ring is closed. So the memory of an entry
 /// that the kernel owns is never freed.
 impl Drop for Ring {
     fn drop(&mut self) {
-        mem::take(&mut self.entries).into_iter().filter(|entry| entry.owner != Owner::Server).for_each(mem::forget);
+        let entries = mem::take(&mut self.entries).into_iter().flatten();
+        entries.filter(|entry| entry.owner != Owner::Server).for_each(mem::forget);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, PipeReader, PipeWriter},
+    mem,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -21,21 +22,18 @@ use tracing::{error, warn};
 
 use super::{
     answer::Answerer,
+    lent::{Lender, Lending, Successors},
     queues::Share,
-    sys::{self, Ended, Header, Ring, Serve, Uring},
+    sys::{self, Answered, Ended, Entry, Ring, Serve, Uring},
 };
 use crate::{
-    channel::{MAX_BESIDES_BYTES, MAX_DATA_BYTES},
+    channel::{MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received},
     dispatch::Dispatch,
     transport::{
         device::{Reader, Served},
         joined,
     },
 };
-
-/// One entry for each queue suffices while its thread answers at once. The others are for requests
-/// that wait for space.
-const ENTRIES_PER_QUEUE: usize = 4;
 
 /// How long requests without a reply are collected, unless a thread waits for the space that they
 /// may free.
@@ -44,7 +42,7 @@ const COLLECT: Duration = Duration::from_millis(5);
 /// A thread with an io_uring of its own. It exists before INIT, because from then on the kernel
 /// holds requests back until all queues are served.
 struct Worker {
-    begin: Sender<Work>,
+    begin: Sender<Arc<Work>>,
     thread: JoinHandle<io::Result<Ended>>,
 }
 
@@ -54,6 +52,9 @@ struct Work {
     dispatch: Arc<dyn Dispatch>,
     /// The thread that reads the device.
     device_reader: Thread,
+    shutdown: Arc<ShutdownPipe>,
+    /// None if no request is answered early.
+    successors: Option<Arc<Successors>>,
 }
 
 /// Tells all threads that one of them has ended. If that happened during the connection, callers on
@@ -81,16 +82,21 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts a thread for each share. The threads wait for [`Workers::serve`].
+    /// Starts a thread for each share, which serves this many entries for each of its queues. The
+    /// threads wait for [`Workers::serve`].
     ///
     /// # Errors
     /// An io_uring or a thread could not be created.
-    pub(super) fn start(shares: Vec<Share>) -> io::Result<Self> {
+    pub(super) fn start(shares: Vec<Share>, entries: usize) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let shutdown = Arc::new(ShutdownPipe { reader, writer });
+        let (is_made, made) = mpsc::channel();
         let workers = shares.into_iter().enumerate();
-        let workers = workers.map(|(number, share)| Worker::start(number, share, Arc::clone(&shutdown)));
-        Ok(Self { workers: workers.collect::<io::Result<_>>()?, shutdown })
+        let workers = workers.map(|(number, share)| Worker::start(number, share, entries, is_made.clone()));
+        let workers: Vec<_> = workers.collect::<io::Result<_>>()?;
+        drop(is_made);
+        made.iter().collect::<io::Result<()>>()?;
+        Ok(Self { workers, shutdown })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -98,17 +104,29 @@ impl Workers {
     }
 
     /// Serves until the connection ends, a thread ends, or the kernel refuses an entry. All threads
-    /// have been joined when it returns. The device must not block.
+    /// have been joined when it returns. The device must not block. If `may_be_killed`, the requests
+    /// of callers that are killed are answered early, which takes one entry for each thread.
     ///
     /// # Errors
     /// A ring or the device has failed, or a thread panicked.
-    pub(super) fn serve(self, device: &Arc<OwnedFd>, dispatch: &Arc<dyn Dispatch>) -> io::Result<Ended> {
+    pub(super) fn serve(
+        self,
+        device: &Arc<OwnedFd>,
+        dispatch: &Arc<dyn Dispatch>,
+        may_be_killed: bool,
+    ) -> io::Result<Ended> {
+        let work = Arc::new(Work {
+            device: Arc::clone(device),
+            dispatch: Arc::clone(dispatch),
+            device_reader: thread::current(),
+            shutdown: self.shutdown,
+            successors: may_be_killed.then(Successors::new),
+        });
         for worker in &self.workers {
-            let (device, dispatch) = (Arc::clone(device), Arc::clone(dispatch));
             // The worker waits for this and nothing else.
-            let _ = worker.begin.send(Work { device, dispatch, device_reader: thread::current() });
+            let _ = worker.begin.send(Arc::clone(&work));
         }
-        let mut served = serve_device(&**dispatch, device, &self.shutdown).map(|()| Ended::Connection);
+        let mut served = serve_device(&work).map(|()| Ended::Connection);
         for worker in self.workers {
             served = match (served, joined(worker.thread.join())) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -116,55 +134,95 @@ impl Workers {
                 _ => Ok(Ended::Connection),
             };
         }
+        if let Some(successors) = &work.successors {
+            successors.join();
+        }
         served
     }
 }
 
 impl Worker {
-    fn start(number: usize, share: Share, shutdown: Arc<ShutdownPipe>) -> io::Result<Self> {
+    /// Starts a thread, which reports whether its ring could be made.
+    fn start(number: usize, share: Share, entries: usize, is_made: Sender<io::Result<()>>) -> io::Result<Self> {
         let (begin, work) = mpsc::channel();
-        let (is_made, made) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(format!("pando-ring-{number}")).spawn(move || {
-            let (uring, made) = match sys::uring(share.queues.len() * ENTRIES_PER_QUEUE) {
+            let (uring, made) = match sys::uring(share.queues.len() * entries) {
                 Ok(uring) => (Some(uring), Ok(())),
                 Err(error) => (None, Err(error)),
             };
             // The receiver may be gone already, if another worker could not be started.
             let _ = is_made.send(made);
+            drop(is_made);
             match (uring, work.recv()) {
-                (Some(uring), Ok(work)) => serve(uring, &share, &work, &shutdown),
+                (Some(uring), Ok(work)) => {
+                    let queues = share.queues.iter().flat_map(|&queue| vec![queue; entries]);
+                    let entries = queues.map(|queue| Entry::new(queue, MAX_BESIDES_BYTES + MAX_DATA_BYTES));
+                    serve(uring, entries, share.cpu, &work)
+                }
                 _ => Ok(Ended::Connection),
             }
         })?;
-        made.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
         Ok(Self { begin, thread })
     }
 }
 
-fn serve(uring: Uring, share: &Share, work: &Work, shutdown: &ShutdownPipe) -> io::Result<Ended> {
-    let _shutdown = ShutdownOnDrop(shutdown);
-    stay_on(share.cpu);
-    let queues = share.queues.iter().flat_map(|&queue| [queue; ENTRIES_PER_QUEUE]);
-    let mut ring = Ring::new(uring, Arc::clone(&work.device), queues, MAX_BESIDES_BYTES + MAX_DATA_BYTES);
-    let mut requests = Requests { work, answerer: Answerer::new(&*work.dispatch) };
-    let served = ring.serve(shutdown.reader.as_fd(), &mut requests);
+fn serve(
+    uring: Uring,
+    entries: impl IntoIterator<Item = Entry>,
+    cpu: Option<usize>,
+    work: &Arc<Work>,
+) -> io::Result<Ended> {
+    let shutdown = ShutdownOnDrop(&work.shutdown);
+    stay_on(cpu);
+    let mut ring = Ring::new(uring, Arc::clone(&work.device), entries);
+    let lending = work.successors.as_ref().map(|successors| Lending::new(lender(successors, cpu, work)));
+    let mut requests = Requests { work, answerer: Answerer::new(&*work.dispatch), lending };
+    let served = ring.serve(work.shutdown.reader.as_fd(), &mut requests);
+    if let Ok(Ended::Taken) = served {
+        // The connection goes on without this thread.
+        mem::forget(shutdown);
+    }
     served.inspect_err(|error| error!(%error, "a ring of the server has ended"))
+}
+
+/// Lends the entries of a thread. One that takes an entry over serves it as that thread would.
+fn lender(successors: &Arc<Successors>, cpu: Option<usize>, work: &Arc<Work>) -> Arc<Lender> {
+    let work = Arc::clone(work);
+    Lender::new(successors, move |take_over| {
+        // Made first: the entry stays where it is if there is no ring.
+        let uring = sys::uring(1).inspect_err(|error| warn!(%error, "a killed program waits for its request"));
+        if let Some((uring, entry)) = uring.ok().and_then(|uring| Some((uring, take_over()?))) {
+            // An error has been reported, and ends the other threads.
+            let _ = serve(uring, [entry], cpu, &work);
+        }
+    })
 }
 
 /// The requests of one ring.
 struct Requests<'a> {
     work: &'a Work,
     answerer: Answerer<'a>,
+    lending: Option<Lending>,
 }
 
 impl Serve for Requests<'_> {
-    fn answer(&mut self, header: &mut Header, payload: &mut [u8], tries: Option<u32>) -> Option<Duration> {
-        let pause = self.answerer.answer(header, payload, tries);
-        if pause.is_some() {
-            // A FORGET that frees the space may be among those being collected.
-            self.work.device_reader.unpark();
+    fn answer(&mut self, entry: Entry, tries: Option<u32>) -> Answered {
+        let mut entry = match &mut self.lending {
+            Some(lending) => match lending.answer(entry, &*self.work.dispatch) {
+                Ok(answered) => return answered,
+                Err(entry) => entry,
+            },
+            None => entry,
+        };
+        let (header, payload) = entry.parts();
+        match self.answerer.answer(header, payload, tries) {
+            None => Answered::Now(entry),
+            Some(pause) => {
+                // A FORGET that frees the space may be among those being collected.
+                self.work.device_reader.unpark();
+                Answered::Again(entry, pause)
+            }
         }
-        pause
     }
 
     fn ends(&self) -> bool {
@@ -187,7 +245,8 @@ fn stay_on(cpu: Option<usize>) {
 ///
 /// # Errors
 /// The device failed.
-fn serve_device(dispatch: &dyn Dispatch, device: &Arc<OwnedFd>, shutdown: &ShutdownPipe) -> io::Result<()> {
+fn serve_device(work: &Work) -> io::Result<()> {
+    let Work { device, dispatch, shutdown, successors, .. } = work;
     let _shutdown = ShutdownOnDrop(shutdown);
     let mut reader = Reader::new(device);
     loop {
@@ -198,12 +257,20 @@ fn serve_device(dispatch: &dyn Dispatch, device: &Arc<OwnedFd>, shutdown: &Shutd
         };
         let [has_request, has_shutdown] = fds.map(|fd| !fd.revents().is_empty());
         if has_request {
-            match reader.serve_one(dispatch)? {
-                Served::End => return Ok(()),
-                Served::Unanswered => thread::park_timeout(COLLECT),
+            let len = match reader.receive()? {
+                Received::Request(len) => len,
                 // The request may have been taken back, if it was an INTERRUPT for a request that
                 // is done by now.
-                Served::Answered | Served::Nothing => {}
+                Received::Nothing => continue,
+                Received::End => return Ok(()),
+            };
+            if let Some(successors) = successors
+                && successors.kills.notes(reader.request(len)?)
+            {
+                continue;
+            }
+            if reader.answer(len, &**dispatch)? == Served::Unanswered {
+                thread::park_timeout(COLLECT);
             }
         } else if has_shutdown && !ends(device) {
             return Ok(());

@@ -21,3 +21,18 @@ fn each_queue_has_exactly_one_thread() {
     assert_eq!(share(5, &[1, 3], 2), [of(&[1, 0, 4], Some(1)), of(&[3, 2], Some(3))]);
     assert_eq!(share(2, &[5], 1), [of(&[0, 1], None)]);
 }
+
+#[test]
+fn requests_that_may_wait_have_many_threads() {
+    let threads = |queues: u16, allowed: &[u16], waiting| for_waiting(&share(queues, allowed, allowed.len()), waiting);
+    let shares = threads(3, &[0, 1], 66).unwrap();
+    assert_eq!(shares.len(), 3 * 66);
+    let of_queue =
+        |queue: u16, cpu| shares.iter().filter(|share| **share == Share { queues: vec![queue], cpu }).count();
+    // The third queue is that of a CPU on which this process may not run.
+    assert_eq!([of_queue(0, Some(0)), of_queue(1, Some(1)), of_queue(2, None)], [66; 3]);
+    let all: Vec<u16> = (0..64).collect();
+    assert_eq!(threads(64, &all, 66).unwrap().len(), 1024);
+    assert_eq!(threads(65, &all, 66), None);
+    assert_eq!(threads(65, &all, 4).unwrap().len(), 260);
+}

@@ -5,7 +5,7 @@ use crate::dispatch::tests::dispatcher;
 /// here.
 #[test]
 fn all_workers_end_with_the_first() {
-    let dispatcher = dispatcher(Duration::ZERO);
+    let dispatch = Arc::new(dispatcher(Duration::ZERO));
     let (device, kernel) = io::pipe().unwrap();
     let (reader, writer) = io::pipe().unwrap();
     let (device, shutdown) = (Arc::new(OwnedFd::from(device)), Arc::new(ShutdownPipe { reader, writer }));
@@ -15,7 +15,9 @@ fn all_workers_end_with_the_first() {
         panic!("on purpose");
     });
     assert!(worker.join().is_err());
-    assert!(serve_device(&dispatcher, &device, &shutdown).is_ok());
+    let (device_reader, device_of_work) = (thread::current(), Arc::clone(&device));
+    let work = Work { device: device_of_work, dispatch, device_reader, shutdown, successors: None };
+    assert!(serve_device(&work).is_ok());
     // At the end of the connection the ring and the device report it at about the same time. That
     // is no failure.
     assert!(!ends(&device));

@@ -3,32 +3,25 @@
 //! A source may take long, and one on a broken network may take for ever. The kernel lets a caller
 //! die only when its request is answered. It reports a signal for the caller (FUSE_INTERRUPT). If
 //! the signal ends the caller, the request is answered with EINTR at once. The thread that serves
-//! it goes on waiting. The kernel does not take its late reply, and what that reply would have
-//! given to the kernel is taken back ([`Dispatch::unsent`](crate::dispatch::Dispatch::unsent)).
+//! it goes on waiting. The kernel does not get its late reply, and what that reply would have given
+//! to the kernel is taken back ([`Dispatch::unsent`](crate::dispatch::Dispatch::unsent)).
 //!
 //! A signal that the caller handles, such as SIGALRM or SIGWINCH, interrupts nothing, because
 //! programs do not expect EINTR when they open or read files. Nor is a request answered early that
 //! changes something: the kernel must learn of the change.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
-use pando_vfs::{Error, OpenFlags};
+use pando_vfs::OpenFlags;
 use tracing::{debug, warn};
 
-use crate::{
-    channel::{HEADER_BYTES, send},
-    wire::{
-        Request,
-        abi::{InterruptIn, Opcode, OpenIn},
-    },
+use crate::wire::{
+    Request,
+    abi::{InterruptIn, Opcode, OpenIn},
 };
 
 /// How often a caller is looked at that has got a signal and still waits.
@@ -37,25 +30,51 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// just read may not be served yet.
 const MISSED_MOST: u32 = 10;
 /// The most threads that are replaced while they wait for nobody.
-const ABANDONED_MOST: usize = 1024;
+pub(super) const ABANDONED_MOST: usize = 1024;
 
-/// The requests of one connection that may be answered early.
-#[derive(Default)]
-pub(super) struct Kills {
-    /// A leaf.
-    state: Mutex<State>,
-    /// How many threads serve a request whose caller was killed. Atomic: a hint.
-    abandoned: Arc<AtomicUsize>,
+/// A thread that serves requests of the kernel.
+pub(super) trait Serving: Send + Sync + 'static {
+    /// The request that the thread serves, if that changes nothing.
+    fn query(&self) -> Option<Query>;
+
+    /// Answers a request with EINTR, because its caller was killed. False if the thread does not
+    /// serve it any more, or if this must be tried again.
+    fn interrupt(self: Arc<Self>, query: Query) -> bool;
 }
 
-#[derive(Default)]
-struct State {
-    /// One for each thread of the pool.
-    serving: Vec<Weak<Serving>>,
+/// A request that changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) unique: u64,
+    tid: u32,
+}
+
+impl Query {
+    /// None if the request may not be answered early.
+    pub(super) fn of(request: Request<'_>) -> Option<Self> {
+        let header = request.header;
+        // The number of a thread that this process cannot see is 0.
+        (header.pid != 0 && changes_nothing(request)).then_some(Self { unique: header.unique, tid: header.pid })
+    }
+}
+
+/// The requests of one connection that may be answered early.
+pub(super) struct Kills<S> {
+    /// A leaf.
+    state: Mutex<State<S>>,
+}
+
+struct State<S> {
+    /// One for each thread that serves requests.
+    serving: Vec<Weak<S>>,
     /// The requests whose callers have got a signal.
     signalled: Vec<Signalled>,
-    /// There is a thread that looks at them.
+    /// The thread that looks at them, which may have ended.
+    watcher: Option<JoinHandle<()>>,
+    /// That thread does not end by itself.
     has_watcher: bool,
+    /// No caller is looked at any more.
+    is_over: bool,
 }
 
 /// A request whose caller has got a signal.
@@ -65,83 +84,22 @@ struct Signalled {
     missed: u32,
 }
 
-/// The request that one thread serves.
-pub(super) struct Serving {
-    channel: Arc<OwnedFd>,
-    /// The request, if it changes nothing. A leaf.
-    query: Mutex<Option<Query>>,
-    /// That of [`Kills`].
-    abandoned: Arc<AtomicUsize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Query {
-    unique: u64,
-    tid: u32,
-    /// Its caller was killed.
-    is_abandoned: bool,
-}
-
-/// A request is being served, until this is dropped.
-pub(super) struct Begun<'a>(&'a Serving);
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        if self.0.query().take().is_some_and(|query| query.is_abandoned) {
-            self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Serving {
-    fn query(&self) -> MutexGuard<'_, Option<Query>> {
-        self.query.lock().unwrap_or_else(PoisonError::into_inner)
+impl<S: Serving> Kills<S> {
+    pub(super) fn new() -> Arc<Self> {
+        let (serving, signalled) = (Vec::new(), Vec::new());
+        let state = State { serving, signalled, watcher: None, has_watcher: false, is_over: false };
+        Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// The caller of a request was killed. False if the thread does not serve it any more.
-    fn abandon(&self, served: Query) -> bool {
-        let mut query = self.query();
-        let is_served = *query == Some(served);
-        if is_served {
-            *query = Some(Query { is_abandoned: true, ..served });
-            self.abandoned.fetch_add(1, Ordering::Relaxed);
-        }
-        is_served
-    }
-
-    /// A thread begins to serve a request.
-    pub(super) fn begin(&self, request: Request<'_>) -> Begun<'_> {
-        let header = request.header;
-        // The number of a thread that this process cannot see is 0.
-        if header.pid != 0 && changes_nothing(request) {
-            *self.query() = Some(Query { unique: header.unique, tid: header.pid, is_abandoned: false });
-        }
-        Begun(self)
-    }
-}
-
-impl Kills {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many more threads there may be, because others serve requests of callers that were
-    /// killed.
-    pub(super) fn replaced(&self) -> usize {
-        self.abandoned.load(Ordering::Relaxed).min(ABANDONED_MOST)
-    }
-
-    /// Adds a thread, which serves requests that it reads from this channel.
-    pub(super) fn add_thread(&self, channel: &Arc<OwnedFd>) -> Arc<Serving> {
-        let serving = Arc::new(Serving {
-            channel: Arc::clone(channel),
-            query: Mutex::new(None),
-            abandoned: Arc::clone(&self.abandoned),
-        });
+    /// Adds a thread that serves requests.
+    pub(super) fn add_thread(&self, thread: &Arc<S>) {
         let mut state = self.state();
         state.serving.retain(|serving| serving.strong_count() > 0);
-        state.serving.push(Arc::downgrade(&serving));
-        serving
+        state.serving.push(Arc::downgrade(thread));
     }
 
     /// If this request reports a signal for the caller of another one, takes note of it.
@@ -151,11 +109,14 @@ impl Kills {
         }
         let Ok(InterruptIn { unique }) = request.args.structure() else { return true };
         let mut state = self.state();
+        if state.is_over {
+            return true;
+        }
         state.signalled.push(Signalled { unique, missed: 0 });
         if !state.has_watcher {
-            let kills = Arc::downgrade(self);
-            match thread::Builder::new().name("pando-kills".into()).spawn(move || watch(&kills)) {
-                Ok(_) => state.has_watcher = true,
+            let kills = Arc::clone(self);
+            match thread::Builder::new().name("pando-kills".into()).spawn(move || kills.watch()) {
+                Ok(watcher) => (state.watcher, state.has_watcher) = (Some(watcher), true),
                 Err(error) => {
                     state.signalled.clear();
                     warn!(%error, "a killed program waits until its request is answered");
@@ -165,16 +126,43 @@ impl Kills {
         true
     }
 
+    /// Ends the thread that looks at callers, and starts no other.
+    pub(super) fn end(&self) {
+        let watcher = {
+            let mut state = self.state();
+            state.is_over = true;
+            state.watcher.take()
+        };
+        if let Some(watcher) = watcher {
+            watcher.thread().unpark();
+            let _ = watcher.join();
+        }
+    }
+
+    /// Looks at callers as long as there are any to look at.
+    fn watch(&self) {
+        loop {
+            self.look();
+            let mut state = self.state();
+            if state.signalled.is_empty() || state.is_over {
+                state.has_watcher = false;
+                return;
+            }
+            drop(state);
+            thread::park_timeout(AGAIN);
+        }
+    }
+
     /// Looks at the callers that have got a signal.
     fn look(&self) {
-        let (mut signalled, serving): (Vec<Signalled>, Vec<Arc<Serving>>) = {
+        let (mut signalled, serving): (Vec<Signalled>, Vec<Arc<S>>) = {
             let mut state = self.state();
             let serving = state.serving.iter().filter_map(Weak::upgrade).collect();
             (std::mem::take(&mut state.signalled), serving)
         };
         signalled.retain_mut(|Signalled { unique, missed }| {
             let served = serving.iter().find_map(|serving| {
-                let query = (*serving.query()).filter(|query| query.unique == *unique)?;
+                let query = serving.query().filter(|query| query.unique == *unique)?;
                 Some((query, serving))
             });
             let Some((query, serving)) = served else {
@@ -183,32 +171,13 @@ impl Kills {
             };
             *missed = 0;
             // While the caller waits, no other thread has its number.
-            if !is_dying(query.tid) || !serving.abandon(query) {
+            if !is_dying(query.tid) || !Arc::clone(serving).interrupt(query) {
                 return true;
             }
             debug!(query.tid, "the caller was killed; its request is answered with EINTR");
-            let mut reply = [0; HEADER_BYTES];
-            // If it has just been answered, the kernel refuses this reply.
-            send(serving.channel.as_fd(), &mut reply, query.unique, Err(Error::Interrupted));
             false
         });
         self.state().signalled.append(&mut signalled);
-    }
-}
-
-/// Looks at callers as long as there are any to look at.
-fn watch(kills: &Weak<Kills>) {
-    loop {
-        let Some(kills) = kills.upgrade() else { return };
-        kills.look();
-        let mut state = kills.state();
-        if state.signalled.is_empty() {
-            state.has_watcher = false;
-            return;
-        }
-        drop(state);
-        drop(kills);
-        thread::sleep(AGAIN);
     }
 }
 
