@@ -43,6 +43,8 @@ pub struct Style {
     pub seed: u64,
     /// The tree has a backing: no anonymous files, and no block counts.
     pub backed: bool,
+    /// The tree under test is mounted.
+    pub mounted: bool,
     /// Ordinary users take turns with root.
     pub users: bool,
     /// The sticky bit may be set. Not on a machine with policies for sticky directories
@@ -52,6 +54,15 @@ pub struct Style {
     pub trusted: bool,
     /// The limits of the tree, if any.
     pub limits: Option<Limits>,
+}
+
+impl Style {
+    /// Whether the kernel may answer for a mount from its caches, in half of the runs. What it reads
+    /// there stamps no atime.
+    #[must_use]
+    pub const fn keeps_caches(&self) -> bool {
+        self.mounted && self.seed % 4 < 2
+    }
 }
 
 /// The limits of a tree.

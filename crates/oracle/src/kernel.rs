@@ -1,6 +1,10 @@
-//! The oracle: a real tmpfs, which is the root directory of this process.
+//! A file system of the kernel, which is the root directory of this process or thread: a real tmpfs
+//! as the oracle, or a mount under test.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
 
 use nix::{
     time::{ClockId, clock_gettime},
@@ -9,7 +13,7 @@ use nix::{
 use rustix::{
     fs::{self, AtFlags, CWD, Mode as KernelMode, OFlags, SeekFrom, Timespec, Timestamps},
     io::{self, Errno},
-    mount::MountFlags,
+    mount::{MountFlags, UnmountFlags},
 };
 
 use crate::{
@@ -21,7 +25,7 @@ use crate::{
     },
 };
 
-/// A tmpfs that this process is confined to, and its open handles.
+/// A file system that this process or thread is confined to, and its open handles.
 pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The caller that opened each handle, and the file's group at that time.
@@ -53,13 +57,16 @@ pub fn tmpfs() -> io::Result<OwnedFd> {
     fs::openat(mount, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())
 }
 
+/// Takes the oracle's tmpfs away, so that the directory for temporary files is reachable again.
+pub fn leave() {
+    let _ = rustix::mount::unmount(std::env::temp_dir(), UnmountFlags::DETACH);
+}
+
 impl Kernel {
     /// Mounts a new tmpfs over the directory for temporary files, and makes it the root. The
     /// process has its own mount namespace. So no other process sees the mount, and it ends with
     /// the process.
     pub fn enter(style: &Style) -> std::io::Result<Self> {
-        let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
-        let protected_hardlinks = sysctl(LINK_POLICY);
         let point = std::env::temp_dir();
         let options = match style.limits {
             Some(Limits { bytes, inodes }) => format!("mode=755,huge=never,size={bytes},nr_inodes={inodes}"),
@@ -67,7 +74,14 @@ impl Kernel {
         };
         let options = std::ffi::CString::new(options)?;
         rustix::mount::mount("none", &point, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, &*options)?;
-        rustix::process::chroot(&point)?;
+        Self::confined(&point, style)
+    }
+
+    /// Confines this thread, and those that share its root directory, to a directory.
+    pub fn confined(point: &Path, style: &Style) -> std::io::Result<Self> {
+        let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
+        let protected_hardlinks = sysctl(LINK_POLICY);
+        rustix::process::chroot(point)?;
         rustix::process::chdir("/")?;
         rustix::process::umask(KernelMode::from_raw_mode(0o022));
         Ok(Self {
@@ -99,13 +113,16 @@ impl Kernel {
     /// - a truncation to the present size that clears setuid or setgid, in a backed tree: tmpfs
     ///   does not stamp this change of the mode, and a host that is asked for it does
     pub fn must_skip(&self, op: &Op) -> bool {
+        if self.style.mounted && self.differs_on_mounts(op) {
+            return true;
+        }
         match op {
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
-            Op::Truncate { path, size } if self.style.backed => fs::stat(&**path).is_ok_and(|stat| {
-                stat.st_size as u64 == *size && stat.st_mode & (fs::Mode::SUID | fs::Mode::SGID).bits() != 0
-            }),
+            Op::Truncate { path, size } if self.style.backed => {
+                fs::stat(&**path).is_ok_and(|stat| stat.st_size as u64 == *size && is_privileged(stat))
+            }
             Op::Rmdir { place } | Op::Rename { new: place, .. } => self.stat_place(place, false).is_ok_and(|stat| {
                 let is_open = |slot: usize| self.slots[slot].is_some() && self.anonymous_in[slot] == Some(stat.st_ino);
                 stat.st_mode & S_IFMT == S_IFDIR && (0..=SLOTS).any(is_open)
@@ -136,9 +153,32 @@ impl Kernel {
         }
     }
 
+    /// Whether a mount answers differently (docs/semantics.md, docs/source.md):
+    /// - a write to a file with setuid or setgid, and a refused fallocate, may clear them where tmpfs
+    ///   does not
+    /// - a chown without owner and group by an ordinary user, of a file with setuid or setgid,
+    ///   succeeds
+    /// - a truncation of an empty file to size 0 stamps its times
+    fn differs_on_mounts(&self, op: &Op) -> bool {
+        match op {
+            Op::Write { slot, .. } | Op::Pwrite { slot, .. } | Op::Writev { slot, .. } | Op::Fallocate { slot, .. } => {
+                self.fstat(*slot).is_some_and(is_privileged)
+            }
+            Op::Chown { place, uid: None, gid: None, follow } => {
+                self.caller != Caller::Root && self.stat_place(place, *follow).is_ok_and(is_privileged)
+            }
+            Op::Truncate { path, size: 0 } => fs::stat(&**path).is_ok_and(|stat| stat.st_size == 0),
+            _ => false,
+        }
+    }
+
+    fn fstat(&self, slot: usize) -> Option<fs::Stat> {
+        self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok())
+    }
+
     /// Whether another caller opened the file, or its group was different then.
     fn is_not_opener(&self, slot: usize) -> bool {
-        let gid = self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok()).map(|stat| stat.st_gid);
+        let gid = self.fstat(slot).map(|stat| stat.st_gid);
         let (opener, gid_then) = self.openers[slot];
         opener != self.caller || gid.is_some_and(|gid| gid != gid_then)
     }
@@ -173,7 +213,7 @@ impl Kernel {
                 time(stat.st_ctime, stat.st_ctime_nsec),
             ],
         };
-        Facts::new(raw, self.style.backed)
+        Facts::new(raw, &self.style)
     }
 
     fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {
@@ -261,6 +301,10 @@ impl Kernel {
 
     /// The target of the link in `/proc`.
     fn path_of(&self, slot: usize) -> io::Result<Answer> {
+        if self.style.mounted && self.anonymous_in[slot].is_some() {
+            // The kernel, and not the file system, names an anonymous file of a mount.
+            return Ok(Answer::Bytes(Vec::new()));
+        }
         let name = self.fd(slot)?.as_raw_fd().to_string();
         let path = fs::readlinkat(&self.handles, name, Vec::new())?;
         Ok(Answer::Bytes(mask_number(path.into_bytes())))
@@ -407,6 +451,11 @@ impl Kernel {
             _ => self.on_names(op),
         }
     }
+}
+
+/// Whether a file has setuid or setgid.
+fn is_privileged(stat: fs::Stat) -> bool {
+    stat.st_mode & (fs::Mode::SUID | fs::Mode::SGID).bits() != 0
 }
 
 /// Whether a sysctl below `fs.` is on. One that cannot be read counts as on.

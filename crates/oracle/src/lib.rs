@@ -32,19 +32,22 @@
 
 mod generate;
 mod kernel;
+mod mounted;
 mod op;
 mod pando;
 mod parent;
 mod snapshot;
 
-use std::{collections::BTreeMap, env, process::ExitCode};
+use std::{collections::BTreeMap, env, process::ExitCode, thread};
 
+use nix::sched::{CloneFlags, unshare};
 use pandofs_testkit::number;
 
 use crate::{
     generate::Generator,
     kernel::Kernel,
-    op::{Caller, Op, Outcome, Tree, Whence, agree, show},
+    mounted::Mounted,
+    op::{Caller, Op, Outcome, Tested, Tree, Whence, agree, show},
     pando::Pando,
     parent::Keep,
     snapshot::{Snapshot, Snapshotter},
@@ -52,6 +55,7 @@ use crate::{
 
 pub use generate::{Limits, Style};
 pub use kernel::tmpfs;
+pub use mounted::Mount;
 pub use pando::{FaultInjector, Subject};
 
 /// The exit status of a run whose trees differ.
@@ -67,11 +71,36 @@ const CHILD: &str = "PANDO_ORACLE_CHILD";
 /// `backed` says that the subject's tree has a backing. Such trees do not support everything that a
 /// tree in memory does; the module `op` lists the differences.
 pub fn run(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
+    run_all_or(|| child(&style(backed, false), |style| Box::new(Pando::new(subject(style), style))))
+}
+
+/// As [`run`], for a tree that the kernel has mounted. The operations are system calls. The tree is
+/// compared as one with a backing.
+pub fn run_mounted<M: Mount>(mount: impl FnOnce(&Style) -> M) -> ExitCode {
+    run_all_or(|| {
+        let style = style(true, true);
+        let mut mount = mount(&style);
+        let code = thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                // The root directory of this thread changes. That of the thread that unmounts does
+                // not.
+                unshare(CloneFlags::CLONE_FS).expect("no permission is needed");
+                child(&style, |style| Box::new(Mounted::new(&mut mount, style)))
+            });
+            run.join().expect("a panic has been reported")
+        });
+        kernel::leave();
+        code
+    })
+}
+
+/// Makes all runs, or, in the process of a run, this one.
+fn run_all_or(child: impl FnOnce() -> ExitCode) -> ExitCode {
     // This is no libtest harness: a request for a list of tests gets an empty list.
     if env::args().any(|arg| arg == "--list") {
         return ExitCode::SUCCESS;
     }
-    if env::var_os(CHILD).is_some() { child(backed, subject) } else { parent::run_all() }
+    if env::var_os(CHILD).is_some() { child() } else { parent::run_all() }
 }
 
 /// Policies that protect sticky directories. If one of them is on, no directory gets the sticky
@@ -81,12 +110,14 @@ const STICKY_POLICIES: [&str; 3] = ["protected_symlinks", "protected_regular", "
 /// users make no other links.
 const LINK_POLICY: &str = "protected_hardlinks";
 
-/// The kind of the run with this seed.
-fn style(seed: u64, backed: bool) -> Style {
+/// The kind of this run.
+fn style(backed: bool, mounted: bool) -> Style {
+    let seed = number("PANDO_SEED").expect("a run has a seed");
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
     Style {
         seed,
         backed,
+        mounted,
         users: root && seed.is_multiple_of(2),
         trusted: root,
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
@@ -99,16 +130,14 @@ fn style(seed: u64, backed: bool) -> Style {
 }
 
 /// One run, in the process that was started for it.
-fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
-    let seed = number("PANDO_SEED").expect("a run has a seed");
+fn child<'a>(style: &Style, subject: impl FnOnce(&Style) -> Box<dyn Tested + 'a>) -> ExitCode {
     let ops = number("PANDO_OPS").unwrap_or(parent::OPS);
     let keep = Keep::from_env();
-    let style = style(seed, backed);
     let triage = number("PANDO_TRIAGE") == Some(1);
     let only = env::var("PANDO_ONLY").ok();
     // Before the root directory of this process changes.
-    let subject = subject(&style);
-    let kernel = match Kernel::enter(&style) {
+    let subject = subject(style);
+    let kernel = match Kernel::enter(style) {
         Ok(kernel) => kernel,
         Err(error) => {
             eprintln!("cannot mount a tmpfs and make it the root: {error}");
@@ -117,7 +146,7 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     };
     let mut run = Run {
         kernel,
-        pando: Pando::new(subject, &style),
+        tested: subject,
         caller: Caller::Root,
         snapshotters: Default::default(),
         log: Vec::new(),
@@ -125,7 +154,7 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
         made: 0,
     };
     run.prepare();
-    let mut generator = Generator::new(seed, style);
+    let mut generator = Generator::new(style.seed, *style);
     // When a failure has shrunk to few operations, the trees are compared after each one, so that
     // the last operation is the cause.
     let every = if keep.is_small() { 1 } else { 25 };
@@ -144,19 +173,22 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
         });
         if let Err(Disagreement { what, kind, diverged }) = step {
             if triage || only.as_ref().is_some_and(|only| *only != kind) {
-                println!("DIFFERENT {kind} seed {seed} operation {index} {}", what.replace('\n', " "));
+                println!("DIFFERENT {kind} seed {} operation {index} {}", style.seed, what.replace('\n', " "));
                 if triage && diverged {
                     break;
                 }
                 continue;
             }
-            println!("seed {seed}, operation {index}, {style:?}: {what}\nthe last operations, and tmpfs's answers:");
+            println!(
+                "seed {}, operation {index}, {style:?}: {what}\nthe last operations, and tmpfs's answers:",
+                style.seed
+            );
             run.log.iter().rev().take(30).rev().for_each(|line| println!("{line}"));
             println!("FAILED AT {index}");
             return ExitCode::from(DISAGREE);
         }
     }
-    if let Some(counts) = run.pando.injected_errors() {
+    if let Some(counts) = run.tested.injected_errors() {
         run.answers.insert(parent::INJECTED.into(), counts);
     }
     for (name, [good, bad]) in &run.answers {
@@ -176,9 +208,9 @@ struct Disagreement {
 }
 
 /// Both trees, side by side.
-struct Run {
+struct Run<'a> {
     kernel: Kernel,
-    pando: Pando,
+    tested: Box<dyn Tested + 'a>,
     caller: Caller,
     snapshotters: [Snapshotter; 2],
     log: Vec<String>,
@@ -188,12 +220,12 @@ struct Run {
     made: u64,
 }
 
-impl Run {
+impl Run<'_> {
     /// Gives all users access to the root directory.
     fn prepare(&mut self) {
         let root = op::Place { at: op::At::Cwd, path: "/".into() };
         for op in [Op::Umask { mask: op::Mode(0) }, Op::Chmod { place: root, mode: op::Mode(0o777) }] {
-            let (left, right) = (self.kernel.apply(&op), self.pando.apply(&op));
+            let (left, right) = (self.kernel.apply(&op), self.tested.apply(&op));
             assert_eq!((left.is_ok(), &left), (true, &right), "{op:?}");
         }
     }
@@ -205,14 +237,14 @@ impl Run {
         } else {
             let expected = self.kernel.apply(op);
             self.log.push(format!("{index:>6} {op:?} = {}", show(&expected)));
-            let found = self.pando.apply_with_faults(index, op);
+            let found = self.tested.apply_disturbed(index, op);
             if let (Op::Become { caller }, Ok(_)) = (op, &expected) {
                 self.caller = *caller;
             }
             self.count(op, &expected);
             if let (Op::Fallocate { slot, mode: 0 | 1, .. }, Ok(_)) = (op, &expected) {
                 self.snapshotters[0].note_allocation(&mut self.kernel, *slot);
-                self.snapshotters[1].note_allocation(&mut self.pando, *slot);
+                self.snapshotters[1].note_allocation(&mut *self.tested, *slot);
             }
             if !agree(op, &expected, &found) && !self.agrees_later(op, &found) {
                 let short = |outcome: &Outcome| outcome.as_ref().map_or_else(i32::to_string, |_| "ok".into());
@@ -233,7 +265,7 @@ impl Run {
     /// second.
     fn agrees_later(&mut self, op: &Op, found: &Outcome) -> bool {
         let asks_again = || {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            thread::sleep(std::time::Duration::from_millis(10));
             agree(op, &self.kernel.apply(op), found)
         };
         matches!(op, Op::Statfs { .. }) && std::iter::repeat_with(asks_again).take(100).any(|agrees| agrees)
@@ -253,7 +285,7 @@ impl Run {
 
     fn compare_trees(&mut self) -> Result<(), Disagreement> {
         let expected = self.snapshotters[0].take(&mut self.kernel, self.caller);
-        let found = self.snapshotters[1].take(&mut self.pando, self.caller);
+        let found = self.snapshotters[1].take(&mut *self.tested, self.caller);
         kernel::next_tick();
         first_difference(&expected, &found).map_or(Ok(()), Err)
     }

@@ -15,11 +15,15 @@
 //! - statfs, for space and inodes that are not limited.
 //! - In backed trees: the size of directories, which the backing decides, and the blocks of files,
 //!   which the backing is not asked for.
+//! - On a mount, in the runs in which the kernel answers from its caches: atimes. And the path of an
+//!   anonymous file, which the kernel makes up.
 
 use std::{
     fmt,
     io::{IoSlice, IoSliceMut},
 };
+
+use crate::generate::Style;
 
 /// The number of handles that the generator uses.
 pub const SLOTS: usize = 3;
@@ -410,8 +414,9 @@ pub const S_IFCHR: u32 = 0o020_000;
 pub const S_IFIFO: u32 = 0o010_000;
 
 impl Facts {
-    /// The attributes of an inode that are compared. `backed`: the tree has a backing.
-    pub fn new(raw: RawStat, backed: bool) -> Self {
+    /// The attributes of an inode that are compared.
+    pub fn new(raw: RawStat, style: &Style) -> Self {
+        let backed = style.backed;
         let kind = raw.mode & S_IFMT;
         let explicit = |time: i64| (time < CLOCKS_BEGIN_NS).then_some(time);
         Self {
@@ -422,7 +427,7 @@ impl Facts {
             rdev: raw.rdev,
             size: if kind == S_IFDIR && backed { 0 } else { raw.size },
             blocks: if kind != S_IFLNK && !backed { raw.blocks } else { 0 },
-            atime: if kind == S_IFLNK { None } else { explicit(raw.times[0]) },
+            atime: if kind == S_IFLNK || style.keeps_caches() { None } else { explicit(raw.times[0]) },
             mtime: explicit(raw.times[1]),
             ino: NotCompared(raw.ino),
             times: NotCompared(raw.times),
@@ -459,6 +464,18 @@ pub type Outcome = Result<Answer, i32>;
 pub trait Tree {
     /// Makes one operation.
     fn apply(&mut self, op: &Op) -> Outcome;
+}
+
+/// A tree under test.
+pub trait Tested: Tree {
+    /// Makes one operation, the one with this number, and disturbs the tree before it.
+    fn apply_disturbed(&mut self, index: u64, op: &Op) -> Outcome;
+
+    /// The number of operations that returned an injected error, and of those that met one and did
+    /// not return it. `None` if nothing is injected.
+    fn injected_errors(&self) -> Option<[u64; 2]> {
+        None
+    }
 }
 
 /// Whether two outcomes agree, apart from the deliberate differences above.

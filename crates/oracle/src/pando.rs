@@ -10,8 +10,8 @@ use pando_vfs::{
 use crate::{
     generate::Style,
     op::{
-        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Mode, NotCompared, Op, Outcome, Place, RawStat, SLOTS, Tree,
-        When, Whence, mask_number, read, readv, writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Mode, NotCompared, Op, Outcome, Place, RawStat, SLOTS, Tested,
+        Tree, When, Whence, mask_number, read, readv, writev,
     },
 };
 
@@ -66,24 +66,6 @@ impl Pando {
         Self { vfs, context, umask: 0o022, slots: Default::default(), style: *style, injector, injected: [0; 2] }
     }
 
-    /// Makes one operation with injected faults. If it returns the injected error, it has had no
-    /// effect, and is repeated.
-    pub fn apply_with_faults(&mut self, index: u64, op: &Op) -> Outcome {
-        let Some(injector) = &mut self.injector else { return self.apply(op) };
-        injector.arm(&self.vfs, index);
-        let outcome = self.apply(op);
-        let Some(injected) = self.injector.as_mut().and_then(|injector| injector.disarm()) else { return outcome };
-        let is_injected = outcome == Err(injected.errno());
-        self.injected[usize::from(!is_injected)] += 1;
-        if is_injected { self.apply(op) } else { outcome }
-    }
-
-    /// The number of operations that returned an injected error, and of those that met one and did
-    /// not return it. `None` if nothing is injected.
-    pub fn injected_errors(&self) -> Option<[u64; 2]> {
-        self.injector.as_ref().is_some_and(|injector| injector.injects()).then_some(self.injected)
-    }
-
     fn facts(&self, stat: &Stat) -> Facts {
         let raw = RawStat {
             mode: stat.kind.to_mode() | stat.mode,
@@ -96,7 +78,7 @@ impl Pando {
             ino: stat.ino,
             times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
         };
-        Facts::new(raw, self.style.backed)
+        Facts::new(raw, &self.style)
     }
 
     fn file(&self, slot: usize) -> Result<&File> {
@@ -276,6 +258,23 @@ impl Pando {
             _ => unreachable!("every operation is carried out somewhere"),
         }
         Ok(Answer::Done)
+    }
+}
+
+impl Tested for Pando {
+    /// If the operation returns an injected error, it has had no effect, and is repeated.
+    fn apply_disturbed(&mut self, index: u64, op: &Op) -> Outcome {
+        let Some(injector) = &mut self.injector else { return self.apply(op) };
+        injector.arm(&self.vfs, index);
+        let outcome = self.apply(op);
+        let Some(injected) = self.injector.as_mut().and_then(|injector| injector.disarm()) else { return outcome };
+        let is_injected = outcome == Err(injected.errno());
+        self.injected[usize::from(!is_injected)] += 1;
+        if is_injected { self.apply(op) } else { outcome }
+    }
+
+    fn injected_errors(&self) -> Option<[u64; 2]> {
+        self.injector.as_ref().is_some_and(|injector| injector.injects()).then_some(self.injected)
     }
 }
 
