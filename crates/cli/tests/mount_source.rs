@@ -418,8 +418,8 @@ fn programs_that_were_killed_hold_up_no_others() {
     fs::metadata(shown.path("dir")).unwrap();
     kill_process(store.pid(), Signal::STOP).unwrap();
     // More than there are threads. A ring has so many for each CPU, so all programs have the same.
-    stay_on_first_cpu();
     let limit = thread::available_parallelism().unwrap().get() + 64;
+    stay_on_first_cpu();
     for _ in 0..limit + 10 {
         let mut command = Command::new("ls");
         command.arg(shown.path("dir")).stdout(Stdio::null()).stderr(Stdio::null());

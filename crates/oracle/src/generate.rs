@@ -57,8 +57,8 @@ pub struct Style {
 }
 
 impl Style {
-    /// Whether the kernel may answer for a mount from its caches, in half of the runs. What it reads
-    /// there stamps no atime.
+    /// Whether the kernel may answer for a mount from its caches, in half of the runs. What it
+    /// reads there stamps no atime.
     #[must_use]
     pub const fn keeps_caches(&self) -> bool {
         self.mounted && self.seed % 4 < 2

@@ -57,9 +57,14 @@ pub fn tmpfs() -> io::Result<OwnedFd> {
     fs::openat(mount, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())
 }
 
-/// Takes the oracle's tmpfs away, so that the directory for temporary files is reachable again.
-pub fn leave() {
-    let _ = rustix::mount::unmount(std::env::temp_dir(), UnmountFlags::DETACH);
+/// When it is dropped, it takes the oracle's tmpfs away, so that the directory for temporary files
+/// is reachable again.
+pub struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(std::env::temp_dir(), UnmountFlags::DETACH);
+    }
 }
 
 impl Kernel {
@@ -154,8 +159,8 @@ impl Kernel {
     }
 
     /// Whether a mount answers differently (docs/semantics.md, docs/source.md):
-    /// - a write to a file with setuid or setgid, and a refused fallocate, may clear them where tmpfs
-    ///   does not
+    /// - a write to a file with setuid or setgid, and a refused fallocate, may clear them where
+    ///   tmpfs does not
     /// - a chown without owner and group by an ordinary user, of a file with setuid or setgid,
     ///   succeeds
     /// - a truncation of an empty file to size 0 stamps its times

@@ -80,7 +80,9 @@ pub fn run_mounted<M: Mount>(mount: impl FnOnce(&Style) -> M) -> ExitCode {
     run_all_or(|| {
         let style = style(true, true);
         let mut mount = mount(&style);
-        let code = thread::scope(|scope| {
+        // Also if the run panics. Then the tree is unmounted.
+        let _left = kernel::Leave;
+        thread::scope(|scope| {
             let run = scope.spawn(|| {
                 // The root directory of this thread changes. That of the thread that unmounts does
                 // not.
@@ -88,9 +90,7 @@ pub fn run_mounted<M: Mount>(mount: impl FnOnce(&Style) -> M) -> ExitCode {
                 child(&style, |style| Box::new(Mounted::new(&mut mount, style)))
             });
             run.join().expect("a panic has been reported")
-        });
-        kernel::leave();
-        code
+        })
     })
 }
 

@@ -19,8 +19,8 @@ pub trait Mount: Send {
     /// Where the tree is mounted: an empty root directory, owner 0, mode 0755.
     fn point(&self) -> PathBuf;
 
-    /// Disturbs the tree before operation `index`, for example by dropping caches. It must depend on
-    /// nothing else, so that a failure can be reproduced. No path of the file system can be used
+    /// Disturbs the tree before operation `index`, for example by dropping caches. It must depend
+    /// on nothing else, so that a failure can be reproduced. No path of the file system can be used
     /// here.
     fn disturb(&mut self, index: u64);
 }

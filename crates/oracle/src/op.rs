@@ -15,8 +15,8 @@
 //! - statfs, for space and inodes that are not limited.
 //! - In backed trees: the size of directories, which the backing decides, and the blocks of files,
 //!   which the backing is not asked for.
-//! - On a mount, in the runs in which the kernel answers from its caches: atimes. And the path of an
-//!   anonymous file, which the kernel makes up.
+//! - On a mount, in the runs in which the kernel answers from its caches: atimes. And the path of
+//!   an anonymous file, which the kernel makes up.
 
 use std::{
     fmt,

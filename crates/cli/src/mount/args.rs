@@ -164,8 +164,8 @@ pub struct MountArgs {
 
     /// Threads that answer requests [default: one per core; with --source, up to 64 more]
     ///
-    /// One per core is also the maximum through io_uring. With --source there are more than one per
-    /// core only while requests wait for it; through io_uring there are 64 more for each core.
+    /// One per core is also the maximum through io_uring, but with --source each core then has 64
+    /// more, and 1024 are the maximum. By the device they exist only while requests wait.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 

@@ -54,11 +54,11 @@ pub struct MountOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
     /// The least number of threads. A single one cannot wait for space that will be freed soon.
-    /// Through io_uring there is at most one for each CPU.
+    /// Through io_uring there is at most one for each CPU, unless `most` is greater.
     pub least: NonZeroUsize,
     /// The greatest number. Threads are added while requests wait, for example for a slow disk.
-    /// Through io_uring it is the number for each CPU, all of which exist from the beginning. On a
-    /// machine with many CPUs it is less, 1,024 in all.
+    /// Through io_uring it is the number for each CPU, all of which exist from the beginning. There
+    /// are at most 1,024 in all, so a machine with many CPUs has fewer for each.
     pub most: NonZeroUsize,
 }
 

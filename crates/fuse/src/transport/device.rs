@@ -56,7 +56,7 @@ impl Connection for DeviceConnection {
         let Self { session, threads } = *self;
         let mut pool = Pool::new(Arc::clone(&session.dispatch), Arc::clone(&session.device), threads);
         // A reply that is held back is sent by another thread, and nothing is taken back there.
-        if pool.is_elastic() && !session.holds_replies {
+        if threads.is_elastic() && !session.holds_replies {
             pool.kills = Some(Kills::new());
         }
         let pool = Arc::new(pool);
@@ -86,10 +86,8 @@ const WAITING_MOST: usize = 16;
 struct Pool {
     dispatch: Arc<dyn Dispatch>,
     device: Arc<OwnedFd>,
-    /// How many stay. Immutable.
-    least: usize,
-    /// How many there may be. Immutable.
-    most: usize,
+    /// How many stay, and how many there may be. Immutable.
+    limits: Threads,
     /// How many there are. Atomic: a single independent value.
     alive: AtomicUsize,
     /// How many wait for a request. Atomic: a hint.
@@ -125,8 +123,7 @@ impl Pool {
         Self {
             dispatch,
             device,
-            least: limits.least.get(),
-            most: limits.most.get(),
+            limits,
             alive: AtomicUsize::new(1),
             waiting: AtomicUsize::new(0),
             has_warned: AtomicBool::new(false),
@@ -136,18 +133,13 @@ impl Pool {
         }
     }
 
-    /// Whether the number of threads changes.
-    fn is_elastic(&self) -> bool {
-        self.most > self.least
-    }
-
     fn threads(&self) -> MutexGuard<'_, Started> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a thread, unless there are enough.
     fn grow(self: &Arc<Self>) {
-        let most = self.most + self.abandoned.load(Ordering::Relaxed).min(ABANDONED_MOST);
+        let most = self.limits.most.get() + self.abandoned.load(Ordering::Relaxed).min(ABANDONED_MOST);
         let more = |alive: usize| (alive < most).then_some(alive + 1);
         let Ok(number) = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
         let pool = Arc::clone(self);
@@ -155,7 +147,7 @@ impl Pool {
             // On a channel of its own, a thread does not contend for the locks of the others. It
             // works without one as well.
             let channel = clone_channel(pool.device.as_fd()).map_or_else(|_| Arc::clone(&pool.device), Arc::new);
-            pool.serve(&channel, number < pool.least)
+            pool.serve(&channel, number < pool.limits.least.get())
         };
         match thread::Builder::new().name(format!("pando-fuse-{number}")).spawn(serve) {
             Ok(thread) => self.add_thread(thread),
@@ -187,7 +179,7 @@ impl Pool {
         let _alive = Alive(&self.alive);
         let mut reader = Reader::new(channel);
         // Otherwise no thread writes what others read.
-        let is_elastic = self.is_elastic();
+        let is_elastic = self.limits.is_elastic();
         let kills = self.kills.as_ref().map(|kills| {
             let reading = Reading::new(channel, &self.abandoned);
             kills.add_thread(&reading);

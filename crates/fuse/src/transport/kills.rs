@@ -13,11 +13,11 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pando_vfs::OpenFlags;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::wire::{
     Request,
@@ -26,6 +26,12 @@ use crate::wire::{
 
 /// How often a caller is looked at that has got a signal and still waits.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How often all callers are looked at while none waits. Some signals are not reported: those that
+/// come before a thread of a ring has seen the request, and those for which no thread is left to
+/// read the report.
+const ALL: Duration = Duration::from_secs(5);
+/// How often they are looked at while some wait.
+const ALL_AGAIN: Duration = Duration::from_secs(1);
 /// After so many looks at which no thread was serving a request, it has been answered. One that was
 /// just read may not be served yet.
 const MISSED_MOST: u32 = 10;
@@ -69,10 +75,8 @@ struct State<S> {
     serving: Vec<Weak<S>>,
     /// The requests whose callers have got a signal.
     signalled: Vec<Signalled>,
-    /// The thread that looks at them, which may have ended.
+    /// The thread that looks at them. None if it could not be started.
     watcher: Option<JoinHandle<()>>,
-    /// That thread does not end by itself.
-    has_watcher: bool,
     /// No caller is looked at any more.
     is_over: bool,
 }
@@ -85,10 +89,16 @@ struct Signalled {
 }
 
 impl<S: Serving> Kills<S> {
+    /// Starts the thread that looks at callers. [`Kills::end`] ends it.
     pub(super) fn new() -> Arc<Self> {
-        let (serving, signalled) = (Vec::new(), Vec::new());
-        let state = State { serving, signalled, watcher: None, has_watcher: false, is_over: false };
-        Arc::new(Self { state: Mutex::new(state) })
+        let state = State { serving: Vec::new(), signalled: Vec::new(), watcher: None, is_over: false };
+        let kills = Arc::new(Self { state: Mutex::new(state) });
+        let watched = Arc::downgrade(&kills);
+        match thread::Builder::new().name("pando-kills".into()).spawn(move || watch(&watched)) {
+            Ok(watcher) => kills.state().watcher = Some(watcher),
+            Err(error) => warn!(%error, "a killed program waits until its request is answered"),
+        }
+        kills
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
@@ -109,24 +119,14 @@ impl<S: Serving> Kills<S> {
         }
         let Ok(InterruptIn { unique }) = request.args.structure() else { return true };
         let mut state = self.state();
-        if state.is_over {
-            return true;
-        }
-        state.signalled.push(Signalled { unique, missed: 0 });
-        if !state.has_watcher {
-            let kills = Arc::clone(self);
-            match thread::Builder::new().name("pando-kills".into()).spawn(move || kills.watch()) {
-                Ok(watcher) => (state.watcher, state.has_watcher) = (Some(watcher), true),
-                Err(error) => {
-                    state.signalled.clear();
-                    warn!(%error, "a killed program waits until its request is answered");
-                }
-            }
+        if let Some(watcher) = &state.watcher {
+            watcher.thread().unpark();
+            state.signalled.push(Signalled { unique, missed: 0 });
         }
         true
     }
 
-    /// Ends the thread that looks at callers, and starts no other.
+    /// Ends the thread that looks at callers.
     pub(super) fn end(&self) {
         let watcher = {
             let mut state = self.state();
@@ -139,27 +139,10 @@ impl<S: Serving> Kills<S> {
         }
     }
 
-    /// Looks at callers as long as there are any to look at.
-    fn watch(&self) {
-        loop {
-            self.look();
-            let mut state = self.state();
-            if state.signalled.is_empty() || state.is_over {
-                state.has_watcher = false;
-                return;
-            }
-            drop(state);
-            thread::park_timeout(AGAIN);
-        }
-    }
-
     /// Looks at the callers that have got a signal.
     fn look(&self) {
-        let (mut signalled, serving): (Vec<Signalled>, Vec<Arc<S>>) = {
-            let mut state = self.state();
-            let serving = state.serving.iter().filter_map(Weak::upgrade).collect();
-            (std::mem::take(&mut state.signalled), serving)
-        };
+        let mut signalled = std::mem::take(&mut self.state().signalled);
+        let serving = self.serving();
         signalled.retain_mut(|Signalled { unique, missed }| {
             let served = serving.iter().find_map(|serving| {
                 let query = serving.query().filter(|query| query.unique == *unique)?;
@@ -171,13 +154,44 @@ impl<S: Serving> Kills<S> {
             };
             *missed = 0;
             // While the caller waits, no other thread has its number.
-            if !is_dying(query.tid) || !Arc::clone(serving).interrupt(query) {
-                return true;
-            }
-            debug!(query.tid, "the caller was killed; its request is answered with EINTR");
-            false
+            !is_dying(query.tid) || !Arc::clone(serving).interrupt(query)
         });
         self.state().signalled.append(&mut signalled);
+    }
+
+    /// Looks at all callers that waited before and still wait. Returns those that wait now.
+    fn look_at_all(&self, before: &[Query]) -> Vec<Query> {
+        let waiting: Vec<Query> = self.serving().iter().filter_map(|serving| serving.query()).collect();
+        let dying = waiting.iter().filter(|query| before.contains(query) && is_dying(query.tid));
+        let mut dying: Vec<_> = dying.map(|query| Signalled { unique: query.unique, missed: 0 }).collect();
+        self.state().signalled.append(&mut dying);
+        waiting
+    }
+
+    fn serving(&self) -> Vec<Arc<S>> {
+        self.state().serving.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Looks at callers until the end.
+fn watch<S: Serving>(kills: &Weak<Kills<S>>) {
+    let (mut looked, mut pause, mut waiting) = (Instant::now(), ALL, Vec::new());
+    while let Some(kills) = kills.upgrade() {
+        if looked.elapsed() >= pause {
+            waiting = kills.look_at_all(&waiting);
+            looked = Instant::now();
+            pause = if waiting.is_empty() { ALL } else { ALL_AGAIN };
+        }
+        kills.look();
+        let (is_over, has_signalled) = {
+            let state = kills.state();
+            (state.is_over, !state.signalled.is_empty())
+        };
+        if is_over {
+            return;
+        }
+        drop(kills);
+        thread::park_timeout(if has_signalled { AGAIN } else { pause });
     }
 }
 

@@ -22,9 +22,9 @@
 //!    (`sys::Ring`).
 //! 5. A reply is written where its request is (`answer`).
 //! 6. A request that waits for a source would hold up the others of its queue. On such a mount each
-//!    queue has many threads, with one entry each. The kernel gives a request to the entry that came
-//!    back last, so the threads that are not needed sleep. If the caller is killed, another thread
-//!    takes the entry over (`lent`).
+//!    queue has many threads, with one entry each. The kernel gives a request to the entry that
+//!    came back last, so the threads that are not needed sleep. If the caller is killed, another
+//!    thread takes the entry over (`lent`).
 
 mod answer;
 mod lent;
@@ -115,8 +115,8 @@ impl RingTransport {
             return Err("it is an improvement only if each of several CPUs has a thread".into());
         }
         let workers = if options.threads.is_elastic() {
-            let shares = queues::for_waiting(&shares, options.threads.most.get())
-                .ok_or("with so many CPUs it takes too many threads")?;
+            let shares = queues::shares_for_waiting(options.threads.most.get());
+            let shares = shares.ok_or("with so many CPUs it takes too many threads")?;
             Workers::start(shares, 1)
         } else {
             Workers::start(shares, ENTRIES_PER_QUEUE)

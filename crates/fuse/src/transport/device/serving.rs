@@ -9,6 +9,7 @@ use std::{
 };
 
 use pando_vfs::Error;
+use tracing::debug;
 
 use crate::{
     channel::{HEADER_BYTES, send},
@@ -75,6 +76,7 @@ impl Serving for Reading {
         }
         self.abandoned.fetch_add(1, Ordering::Relaxed);
         drop(served);
+        debug!(?query, "the caller was killed; its request is answered with EINTR");
         let mut reply = [0; HEADER_BYTES];
         // If the thread has just answered it, the kernel refuses this reply.
         send(self.channel.as_fd(), &mut reply, query.unique, Err(Error::Interrupted));

@@ -2,22 +2,22 @@
 //!
 //! A thread that serves a request may wait for ever for its source. If the caller is killed
 //! meanwhile, the request is answered with EINTR. The reply goes through the entry that the request
-//! came in. So a new thread takes the entry, puts the error into it, and serves the next requests in
-//! it. The first thread ends when its source has answered. To allow this, a thread leaves the entry
-//! alone while it serves a request: it reads a copy of the request, and writes the reply to memory
-//! of its own.
+//! came in. So a new thread takes the entry, puts the error into it, and serves the next requests
+//! in it. The first thread ends when its source has answered. To allow this, a thread leaves the
+//! entry alone while it serves a request: it reads a copy of the request, and writes the reply to
+//! memory of its own.
 
 use std::{
-    mem,
+    io, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, Once, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
 };
 
 use pando_vfs::Error;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     answer::{SMALL_BYTES, outcome_of},
@@ -26,44 +26,77 @@ use super::{
 use crate::{
     channel::{MAX_BESIDES_BYTES, MAX_DATA_BYTES},
     dispatch::Dispatch,
-    transport::kills::{ABANDONED_MOST, Kills, Query, Serving},
+    transport::{
+        joined,
+        kills::{ABANDONED_MOST, Kills, Query, Serving},
+    },
     wire::Request,
 };
 
 /// The threads that have taken entries over, and what they share with the others.
 pub(super) struct Successors {
     pub(super) kills: Arc<Kills<Lender>>,
-    /// Those that have not been joined. A leaf.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// A leaf.
+    threads: Mutex<Started>,
     /// How many threads serve a request whose caller was killed. Atomic: a hint.
     abandoned: AtomicUsize,
 }
 
+struct Started {
+    running: Vec<JoinHandle<io::Result<()>>>,
+    /// The first error of those that have ended.
+    ended: io::Result<()>,
+}
+
+/// Says once that no thread can take an entry over.
+pub(super) fn successor_is_missing(error: &io::Error) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| warn!(%error, "a killed program waits until its request is answered"));
+}
+
 impl Successors {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { kills: Kills::new(), threads: Mutex::default(), abandoned: AtomicUsize::new(0) })
+        let threads = Mutex::new(Started { running: Vec::new(), ended: Ok(()) });
+        Arc::new(Self { kills: Kills::new(), threads, abandoned: AtomicUsize::new(0) })
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+    fn threads(&self) -> MutexGuard<'_, Started> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a thread that is to take an entry over.
-    fn start(&self, run: impl FnOnce() + Send + 'static) {
+    fn start(&self, run: impl FnOnce() -> io::Result<()> + Send + 'static) {
         match thread::Builder::new().name("pando-ring-next".into()).spawn(run) {
             Ok(thread) => {
                 let mut threads = self.threads();
-                threads.retain(|thread| !thread.is_finished());
-                threads.push(thread);
+                threads.join(|thread| thread.is_finished());
+                threads.running.push(thread);
             }
-            Err(error) => warn!(%error, "a killed program waits until its request is answered"),
+            Err(error) => successor_is_missing(&error),
         }
     }
 
     /// The connection has ended: waits for all threads, and starts no other.
-    pub(super) fn join(&self) {
+    ///
+    /// # Errors
+    /// The first one of a thread; or a thread panicked.
+    pub(super) fn join(&self) -> io::Result<()> {
         self.kills.end();
-        mem::take(&mut *self.threads()).into_iter().for_each(|thread| drop(thread.join()));
+        let mut threads = self.threads();
+        threads.join(|_| true);
+        mem::replace(&mut threads.ended, Ok(()))
+    }
+}
+
+impl Started {
+    /// Joins those of the threads.
+    fn join(&mut self, which: impl Fn(&JoinHandle<io::Result<()>>) -> bool) {
+        for thread in self.running.extract_if(.., |thread| which(thread)) {
+            let result = joined(thread.join());
+            if self.ended.is_ok() {
+                self.ended = result;
+            }
+        }
     }
 }
 
@@ -77,7 +110,7 @@ pub(super) struct Lender {
 
 /// Serves the requests of an entry until the connection ends. The entry comes from the function
 /// that this is given, unless it is too late to take it over.
-type Succeed = dyn Fn(&dyn Fn() -> Option<Entry>) + Send + Sync;
+type Succeed = dyn Fn(&dyn Fn() -> Option<Entry>) -> io::Result<()> + Send + Sync;
 
 enum Lent {
     /// The thread serves no request that may be answered early.
@@ -91,7 +124,7 @@ enum Lent {
 impl Lender {
     pub(super) fn new(
         successors: &Arc<Successors>,
-        succeed: impl Fn(&dyn Fn() -> Option<Entry>) + Send + Sync + 'static,
+        succeed: impl Fn(&dyn Fn() -> Option<Entry>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let successors = Arc::clone(successors);
         let lender = Arc::new(Self { lent: Mutex::new(Lent::Nothing), successors, succeed: Box::new(succeed) });
@@ -130,6 +163,7 @@ impl Lender {
             }
         };
         self.successors.abandoned.fetch_add(1, Ordering::Relaxed);
+        debug!(?query, "the caller was killed; its request is answered with EINTR");
         entry.parts().0.put(query.unique, Err(Error::Interrupted));
         Some(entry)
     }

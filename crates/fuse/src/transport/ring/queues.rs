@@ -16,29 +16,41 @@ pub(super) struct Share {
 const THREADS_MOST: usize = 1024;
 /// With fewer threads for each queue, few requests that wait would hold up all others.
 const WAITING_LEAST: usize = 16;
+/// Threads for a queue on whose CPU this process may not run, or which is not there.
+const WAITING_ELSEWHERE: usize = 4;
 
-/// Shares for requests that may wait: each queue has a thread for each of `waiting` requests, or for
-/// fewer if there are many queues. None if there are too many queues.
-pub(super) fn for_waiting(shares: &[Share], waiting: usize) -> Option<Vec<Share>> {
-    let queues: usize = shares.iter().map(|share| share.queues.len()).sum();
-    let threads = (THREADS_MOST / queues.max(1)).min(waiting);
-    let each = |share: &Share| {
-        let cpu = share.cpu;
-        share.queues.clone().into_iter().map(move |queue| {
-            let cpu = cpu.filter(|&cpu| cpu == usize::from(queue));
-            vec![Share { queues: vec![queue], cpu }; threads]
-        })
+/// Shares for requests that may wait: each queue has a thread for each of `waiting` requests, or
+/// for fewer if there are many queues. None if there are too many queues.
+pub(super) fn shares_for_waiting(waiting: usize) -> Option<Vec<Share>> {
+    let (queues, allowed) = cpus()?;
+    share_for_waiting(queues, &allowed, waiting)
+}
+
+fn share_for_waiting(queues: u16, allowed: &[u16], waiting: usize) -> Option<Vec<Share>> {
+    let is_ours = |queue: &u16| allowed.contains(queue);
+    let ours = (0..queues).filter(is_ours).count();
+    let elsewhere = (usize::from(queues) - ours) * WAITING_ELSEWHERE;
+    let here = (THREADS_MOST.checked_sub(elsewhere)? / ours.max(1)).min(waiting);
+    let threads = |queue: u16| match is_ours(&queue) {
+        true => vec![Share { queues: vec![queue], cpu: Some(queue.into()) }; here],
+        false => vec![Share { queues: vec![queue], cpu: None }; WAITING_ELSEWHERE],
     };
-    (threads >= WAITING_LEAST.min(waiting)).then(|| shares.iter().flat_map(each).flatten().collect())
+    (here >= WAITING_LEAST.min(waiting)).then(|| (0..queues).flat_map(threads).collect())
 }
 
 /// The shares of at most `threads` threads; none if the number of possible CPUs cannot be
 /// determined.
 pub(super) fn shares(threads: usize) -> Option<Vec<Share>> {
+    let (queues, allowed) = cpus()?;
+    Some(share(queues, &allowed, threads))
+}
+
+/// The number of possible CPUs, and those on which this process may run.
+fn cpus() -> Option<(u16, Vec<u16>)> {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     let allowed = sched_getaffinity(None).ok()?;
-    let allowed: Vec<u16> = (0..CpuSet::MAX_CPU as u16).filter(|&cpu| allowed.is_set(cpu.into())).collect();
-    Some(share(count(&possible)?, &allowed, threads))
+    let allowed = (0..CpuSet::MAX_CPU as u16).filter(|&cpu| allowed.is_set(cpu.into())).collect();
+    Some((count(&possible)?, allowed))
 }
 
 /// The number of CPUs in a list such as `0-3,8`.

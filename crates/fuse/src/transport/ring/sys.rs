@@ -124,8 +124,8 @@ pub(super) enum Ended {
     Connection,
     /// Another thread has ended, but the connection has not.
     Shutdown,
-    /// The kernel refuses an entry before any request has arrived. It then sends requests to the
-    /// device.
+    /// The kernel refuses an entry before any request has arrived. If it refuses those of all
+    /// rings, it sends requests to the device.
     Refused(Errno),
     /// Other rings have all entries now.
     Taken,
@@ -192,8 +192,8 @@ impl Ring {
     }
 
     /// Gives all entries to the kernel, waits for requests and has them answered, until the
-    /// connection ends. When `shutdown` is readable before that, it returns and leaves the entries
-    /// to the kernel.
+    /// connection ends, the kernel refuses an entry, or other rings have all entries. When
+    /// `shutdown` is readable before that, it returns and leaves the entries to the kernel.
     ///
     /// # Errors
     /// The kernel refuses an answer, or the ring.
@@ -324,8 +324,8 @@ impl Entry {
     pub(super) fn parts(&mut self) -> (&mut Header, &mut [u8]) {
         assert!(self.owner == Owner::Server, "the kernel owns the entry");
         // SAFETY: the server owns the entry (asserted above): it has completed, and the kernel does
-        // not access its memory until it is given back. For that the entry must be moved or borrowed
-        // again. References to the memory are made only here, and borrow the entry.
+        // not access its memory until it is given back. For that the entry must be moved or
+        // borrowed again. References to the memory are made only here, and borrow the entry.
         unsafe {
             let payload = self.payload.as_ptr().cast_mut().cast::<u8>();
             (&mut *self.memory.header.get(), std::slice::from_raw_parts_mut(payload, self.payload.len()))

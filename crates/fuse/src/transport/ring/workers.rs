@@ -22,7 +22,7 @@ use tracing::{error, warn};
 
 use super::{
     answer::Answerer,
-    lent::{Lender, Lending, Successors},
+    lent::{Lender, Lending, Successors, successor_is_missing},
     queues::Share,
     sys::{self, Answered, Ended, Entry, Ring, Serve, Uring},
 };
@@ -91,12 +91,13 @@ impl Workers {
         let (reader, writer) = io::pipe()?;
         let shutdown = Arc::new(ShutdownPipe { reader, writer });
         let (is_made, made) = mpsc::channel();
-        let workers = shares.into_iter().enumerate();
-        let workers = workers.map(|(number, share)| Worker::start(number, share, entries, is_made.clone()));
-        let workers: Vec<_> = workers.collect::<io::Result<_>>()?;
+        let mut started = Self { workers: Vec::new(), shutdown };
+        for (number, share) in shares.into_iter().enumerate() {
+            started.workers.push(Worker::start(number, share, entries, is_made.clone())?);
+        }
         drop(is_made);
         made.iter().collect::<io::Result<()>>()?;
-        Ok(Self { workers, shutdown })
+        Ok(started)
     }
 
     pub(super) fn count(&self) -> usize {
@@ -104,13 +105,14 @@ impl Workers {
     }
 
     /// Serves until the connection ends, a thread ends, or the kernel refuses an entry. All threads
-    /// have been joined when it returns. The device must not block. If `may_be_killed`, the requests
-    /// of callers that are killed are answered early, which takes one entry for each thread.
+    /// have been joined when it returns. The device must not block. If `may_be_killed`, the
+    /// requests of callers that are killed are answered early, which takes one entry for each
+    /// thread.
     ///
     /// # Errors
     /// A ring or the device has failed, or a thread panicked.
     pub(super) fn serve(
-        self,
+        mut self,
         device: &Arc<OwnedFd>,
         dispatch: &Arc<dyn Dispatch>,
         may_be_killed: bool,
@@ -119,25 +121,37 @@ impl Workers {
             device: Arc::clone(device),
             dispatch: Arc::clone(dispatch),
             device_reader: thread::current(),
-            shutdown: self.shutdown,
+            shutdown: Arc::clone(&self.shutdown),
             successors: may_be_killed.then(Successors::new),
         });
         for worker in &self.workers {
             // The worker waits for this and nothing else.
             let _ = worker.begin.send(Arc::clone(&work));
         }
-        let mut served = serve_device(&work).map(|()| Ended::Connection);
-        for worker in self.workers {
-            served = match (served, joined(worker.thread.join())) {
-                (Err(error), _) | (_, Err(error)) => Err(error),
-                (Ok(Ended::Refused(refused)), _) | (_, Ok(Ended::Refused(refused))) => Ok(Ended::Refused(refused)),
-                _ => Ok(Ended::Connection),
-            };
+        let served = serve_device(&work);
+        let ends = mem::take(&mut self.workers).into_iter().map(|worker| joined(worker.thread.join()));
+        let ends = ends.collect::<Vec<_>>().into_iter().collect::<io::Result<Vec<_>>>();
+        let succeeded = work.successors.as_ref().map_or(Ok(()), |successors| successors.join());
+        let ends = served.and(ends)?;
+        succeeded?;
+        let refused = |ended: &Ended| if let Ended::Refused(reason) = ended { Some(*reason) } else { None };
+        match ends.iter().find_map(refused) {
+            // The kernel knows no entry.
+            Some(reason) if ends.iter().all(|ended| refused(ended).is_some()) => Ok(Ended::Refused(reason)),
+            // It may have sent requests through the others.
+            Some(reason) => Err(reason.into()),
+            None => Ok(Ended::Connection),
         }
-        if let Some(successors) = &work.successors {
-            successors.join();
+    }
+}
+
+/// Threads that have not begun to serve end.
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for Worker { begin, thread } in mem::take(&mut self.workers) {
+            drop(begin);
+            let _ = thread.join();
         }
-        served
     }
 }
 
@@ -190,11 +204,14 @@ fn lender(successors: &Arc<Successors>, cpu: Option<usize>, work: &Arc<Work>) ->
     let work = Arc::clone(work);
     Lender::new(successors, move |take_over| {
         // Made first: the entry stays where it is if there is no ring.
-        let uring = sys::uring(1).inspect_err(|error| warn!(%error, "a killed program waits for its request"));
-        if let Some((uring, entry)) = uring.ok().and_then(|uring| Some((uring, take_over()?))) {
-            // An error has been reported, and ends the other threads.
-            let _ = serve(uring, [entry], cpu, &work);
-        }
+        let uring = match sys::uring(1) {
+            Ok(uring) => uring,
+            Err(error) => {
+                successor_is_missing(&error);
+                return Ok(());
+            }
+        };
+        take_over().map_or(Ok(()), |entry| serve(uring, [entry], cpu, &work).map(drop))
     })
 }
 

@@ -80,7 +80,10 @@ fn error_in(header: &Header) -> (i32, u64) {
 fn lending() -> (Lending, Arc<Mutex<Vec<Entry>>>) {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let of_others = Arc::clone(&taken);
-    let succeed = move |take_over: &dyn Fn() -> Option<Entry>| of_others.lock().unwrap().extend(take_over());
+    let succeed = move |take_over: &dyn Fn() -> Option<Entry>| {
+        of_others.lock().unwrap().extend(take_over());
+        Ok(())
+    };
     (Lending::new(Lender::new(&Successors::new(), succeed)), taken)
 }
 
@@ -108,8 +111,7 @@ fn an_entry_that_is_taken_over_has_an_error_in_it() {
         // As the watcher does that sees the caller die, and sees it again before the thread runs.
         Arc::clone(&lender).interrupt(query);
         Arc::clone(&lender).interrupt(query);
-        let threads = mem::take(&mut *lender.successors.threads());
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        lender.successors.join().unwrap();
         assert_eq!(lender.query(), None);
         assert_eq!(lender.successors.abandoned.load(Ordering::Relaxed), 1);
     })));

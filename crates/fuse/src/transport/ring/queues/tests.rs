@@ -24,15 +24,19 @@ fn each_queue_has_exactly_one_thread() {
 
 #[test]
 fn requests_that_may_wait_have_many_threads() {
-    let threads = |queues: u16, allowed: &[u16], waiting| for_waiting(&share(queues, allowed, allowed.len()), waiting);
-    let shares = threads(3, &[0, 1], 66).unwrap();
-    assert_eq!(shares.len(), 3 * 66);
+    let shares = share_for_waiting(3, &[0, 1], 66).unwrap();
     let of_queue =
         |queue: u16, cpu| shares.iter().filter(|share| **share == Share { queues: vec![queue], cpu }).count();
-    // The third queue is that of a CPU on which this process may not run.
-    assert_eq!([of_queue(0, Some(0)), of_queue(1, Some(1)), of_queue(2, None)], [66; 3]);
-    let all: Vec<u16> = (0..64).collect();
-    assert_eq!(threads(64, &all, 66).unwrap().len(), 1024);
-    assert_eq!(threads(65, &all, 66), None);
-    assert_eq!(threads(65, &all, 4).unwrap().len(), 260);
+    // This process may not run on the third CPU, but callers may.
+    assert_eq!([of_queue(0, Some(0)), of_queue(1, Some(1)), of_queue(2, None)], [66, 66, WAITING_ELSEWHERE]);
+    let all: Vec<u16> = (0..100).collect();
+    let threads = |queues, allowed: &[u16], waiting| {
+        share_for_waiting(queues, allowed, waiting).map(|shares| (shares.len(), shares.first().unwrap().cpu))
+    };
+    assert_eq!(threads(64, &all[..64], 66), Some((1024, Some(0))));
+    assert_eq!(threads(65, &all[..65], 66), None);
+    assert_eq!(threads(65, &all[..65], 4), Some((260, Some(0))));
+    // Many CPUs that are not there.
+    assert_eq!(threads(240, &all[..2], 66), Some((2 * 36 + 238 * 4, Some(0))));
+    assert_eq!(threads(1000, &all[..2], 66), None);
 }
