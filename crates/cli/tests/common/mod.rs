@@ -30,7 +30,9 @@ pub fn heed() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let ignored = signals("self", "SigIgn");
-        for signal in [Signal::HUP, Signal::INT, Signal::TERM].into_iter().filter(|&signal| ignored(signal)) {
+        for signal in
+            [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].into_iter().filter(|&signal| ignored(signal))
+        {
             signal_hook::flag::register(signal.as_raw(), Arc::default()).expect("a handler");
         }
     });
