@@ -4,7 +4,12 @@ mod device;
 mod kills;
 mod ring;
 
-use std::{io, path::Path, thread};
+use std::{
+    io, mem,
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+};
 
 use crate::{
     mount::MountOptions,
@@ -55,4 +60,50 @@ pub trait Connection: Send {
 /// That of the thread; or it panicked.
 fn joined<T>(result: thread::Result<io::Result<T>>) -> io::Result<T> {
     result.unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked")))
+}
+
+/// Threads that a connection starts while it is served.
+struct Started(Mutex<ThreadList>);
+
+struct ThreadList {
+    running: Vec<JoinHandle<io::Result<()>>>,
+    /// The first error of those that have ended.
+    ended: io::Result<()>,
+}
+
+impl Started {
+    const fn new() -> Self {
+        Self(Mutex::new(ThreadList { running: Vec::new(), ended: Ok(()) }))
+    }
+
+    fn threads(&self) -> MutexGuard<'_, ThreadList> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a thread in the place of those that have ended.
+    fn add(&self, thread: JoinHandle<io::Result<()>>) {
+        let mut threads = self.threads();
+        let ThreadList { running, ended } = &mut *threads;
+        for thread in running.extract_if(.., |thread| thread.is_finished()) {
+            let result = joined(thread.join());
+            if ended.is_ok() {
+                *ended = result;
+            }
+        }
+        running.push(thread);
+    }
+
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    /// That of a thread; or one panicked.
+    fn join(&self) -> io::Result<()> {
+        let mut result = Ok(());
+        loop {
+            // Not while the list is locked: a thread may add another one.
+            let Some(thread) = self.threads().running.pop() else { break };
+            result = result.and(joined(thread.join()));
+        }
+        result.and(mem::replace(&mut self.threads().ended, Ok(())))
+    }
 }

@@ -8,16 +8,16 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
 };
 
 use tracing::warn;
 
 use super::{
-    Connection, Transport, joined,
+    Connection, Started, Transport,
     kills::{ABANDONED_MOST, Kills},
 };
 use crate::{
@@ -62,12 +62,7 @@ impl Connection for DeviceConnection {
         let pool = Arc::new(pool);
         (1..threads.least.get()).for_each(|_| pool.grow());
         let mut served = pool.serve(&session.device, true);
-        loop {
-            // Not while the list is locked.
-            let Some(thread) = pool.threads().running.pop() else { break };
-            served = served.and(joined(thread.join()));
-        }
-        served = served.and(std::mem::replace(&mut pool.threads().ended, Ok(())));
+        served = served.and(pool.threads.join());
         if let Some(kills) = &pool.kills {
             kills.end();
         }
@@ -94,18 +89,12 @@ struct Pool {
     waiting: AtomicUsize,
     /// Whether a thread could not be started. Atomic: a single independent value.
     has_warned: AtomicBool,
-    /// All but the first. Guarded by its own mutex, a leaf.
-    threads: Mutex<Started>,
+    /// All but the first.
+    threads: Started,
     /// Answers requests whose callers are killed. None if no request waits for a source.
     kills: Option<Arc<Kills<Reading>>>,
     /// How many threads serve a request whose caller was killed. Atomic: a hint.
     abandoned: Arc<AtomicUsize>,
-}
-
-struct Started {
-    running: Vec<JoinHandle<io::Result<()>>>,
-    /// The first error of those that have ended.
-    ended: io::Result<()>,
 }
 
 /// A thread of a pool, until this is dropped.
@@ -127,14 +116,10 @@ impl Pool {
             alive: AtomicUsize::new(1),
             waiting: AtomicUsize::new(0),
             has_warned: AtomicBool::new(false),
-            threads: Mutex::new(Started { running: Vec::new(), ended: Ok(()) }),
+            threads: Started::new(),
             kills: None,
             abandoned: Arc::default(),
         }
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Started> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a thread, unless there are enough.
@@ -150,7 +135,7 @@ impl Pool {
             pool.serve(&channel, number < pool.limits.least.get())
         };
         match thread::Builder::new().name(format!("pando-fuse-{number}")).spawn(serve) {
-            Ok(thread) => self.add_thread(thread),
+            Ok(thread) => self.threads.add(thread),
             Err(error) => {
                 self.alive.fetch_sub(1, Ordering::Relaxed);
                 if !self.has_warned.swap(true, Ordering::Relaxed) {
@@ -158,19 +143,6 @@ impl Pool {
                 }
             }
         }
-    }
-
-    /// Adds a thread in the place of those that have ended.
-    fn add_thread(&self, thread: JoinHandle<io::Result<()>>) {
-        let mut threads = self.threads();
-        let Started { running, ended } = &mut *threads;
-        for thread in running.extract_if(.., |thread| thread.is_finished()) {
-            let result = joined(thread.join());
-            if ended.is_ok() {
-                *ended = result;
-            }
-        }
-        running.push(thread);
     }
 
     /// Reads requests from a channel and answers them, until the tree is unmounted. A thread that

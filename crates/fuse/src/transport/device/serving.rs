@@ -1,4 +1,4 @@
-//! What each thread serves, so that it can be answered early.
+//! Which request each thread serves, so that another thread can answer it early.
 
 use std::{
     os::fd::{AsFd, OwnedFd},

@@ -13,7 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, Once, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
 };
 
 use pando_vfs::Error;
@@ -27,7 +27,7 @@ use crate::{
     channel::{MAX_BESIDES_BYTES, MAX_DATA_BYTES},
     dispatch::Dispatch,
     transport::{
-        joined,
+        Started,
         kills::{ABANDONED_MOST, Kills, Query, Serving},
     },
     wire::Request,
@@ -36,16 +36,9 @@ use crate::{
 /// The threads that have taken entries over, and what they share with the others.
 pub(super) struct Successors {
     pub(super) kills: Arc<Kills<Lender>>,
-    /// A leaf.
-    threads: Mutex<Started>,
+    threads: Started,
     /// How many threads serve a request whose caller was killed. Atomic: a hint.
     abandoned: AtomicUsize,
-}
-
-struct Started {
-    running: Vec<JoinHandle<io::Result<()>>>,
-    /// The first error of those that have ended.
-    ended: io::Result<()>,
 }
 
 /// Says once that no thread can take an entry over.
@@ -56,22 +49,13 @@ pub(super) fn successor_is_missing(error: &io::Error) {
 
 impl Successors {
     pub(super) fn new() -> Arc<Self> {
-        let threads = Mutex::new(Started { running: Vec::new(), ended: Ok(()) });
-        Arc::new(Self { kills: Kills::new(), threads, abandoned: AtomicUsize::new(0) })
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Started> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::new(Self { kills: Kills::new(), threads: Started::new(), abandoned: AtomicUsize::new(0) })
     }
 
     /// Starts a thread that is to take an entry over.
     fn start(&self, run: impl FnOnce() -> io::Result<()> + Send + 'static) {
         match thread::Builder::new().name("pando-ring-next".into()).spawn(run) {
-            Ok(thread) => {
-                let mut threads = self.threads();
-                threads.join(|thread| thread.is_finished());
-                threads.running.push(thread);
-            }
+            Ok(thread) => self.threads.add(thread),
             Err(error) => successor_is_missing(&error),
         }
     }
@@ -82,25 +66,11 @@ impl Successors {
     /// The first one of a thread; or a thread panicked.
     pub(super) fn join(&self) -> io::Result<()> {
         self.kills.end();
-        let mut threads = self.threads();
-        threads.join(|_| true);
-        mem::replace(&mut threads.ended, Ok(()))
+        self.threads.join()
     }
 }
 
-impl Started {
-    /// Joins those of the threads.
-    fn join(&mut self, which: impl Fn(&JoinHandle<io::Result<()>>) -> bool) {
-        for thread in self.running.extract_if(.., |thread| which(thread)) {
-            let result = joined(thread.join());
-            if self.ended.is_ok() {
-                self.ended = result;
-            }
-        }
-    }
-}
-
-/// What a thread lends that serves requests.
+/// A thread that serves requests, and lends the entry of a request meanwhile.
 pub(super) struct Lender {
     /// A leaf.
     lent: Mutex<Lent>,
