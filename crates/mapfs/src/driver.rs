@@ -14,7 +14,7 @@ use crate::{
     Call, MapHandle, MapOptions, Message,
     data::MapData,
     injector::Injector,
-    store::{Node, ROOT, Store},
+    store::{ROOT, Store},
 };
 
 /// State shared by a driver, its handles and its files.
@@ -192,22 +192,29 @@ impl Backing for MapFs {
         /// The number of entries that are copied while the store is locked. `each` is called
         /// without the lock.
         const BATCH: usize = 64;
+        let added = if self.scans_add_attributes { wanted } else { RecordMask::empty() };
         let mut after = cookie;
         loop {
-            let batch: Vec<(u64, Box<[u8]>, NodeAttr)> = {
+            let batch = {
                 let store = self.call(Call::Scan)?;
                 let names = store.dir(dir)?.names.after(after).take(BATCH);
-                let entry = |(cookie, name, ino): (u64, &[u8], u64)| Ok((cookie, name.into(), store.attr(ino)?));
-                names.map(entry).collect::<Result<_>>()?
+                let entry = |(cookie, name, ino): (u64, &[u8], u64)| {
+                    let xattrs = if added.contains(RecordMask::XATTRS) { store.xattrs(ino)? } else { Vec::new() };
+                    Ok((cookie, Box::<[u8]>::from(name), store.attr(ino)?, xattrs))
+                };
+                names.map(entry).collect::<Result<Vec<_>>>()?
             };
-            for (cookie, name, attr) in &batch {
+            self.shared.injector.leave(Call::Scan);
+            for (cookie, name, attr, xattrs) in &batch {
                 self.shared.injector.entry_scanned();
-                let record = Record::new(name, attr.ino, attr.kind, *cookie);
-                if !each(if wanted.contains(RecordMask::ATTR) && self.scans_add_attributes {
-                    record.attr(attr)
-                } else {
-                    record
-                }) {
+                let mut record = Record::new(name, attr.ino, attr.kind, *cookie);
+                if added.contains(RecordMask::ATTR) {
+                    record = record.attr(attr);
+                }
+                if added.contains(RecordMask::XATTRS) {
+                    record = record.xattrs(xattrs);
+                }
+                if !each(record) {
                     return Ok(());
                 }
                 after = *cookie;
@@ -221,8 +228,7 @@ impl Backing for MapFs {
     fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()> {
         let store = self.call(Call::Xattrs)?;
         for (place, &ino) in inos.iter().enumerate() {
-            let all = |node: &Node| node.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-            each(place, store.node(ino).map(all));
+            each(place, store.xattrs(ino));
         }
         Ok(())
     }

@@ -75,7 +75,8 @@ impl MapHandle {
         self.0.injector.park(call)
     }
 
-    /// Makes the next look-up or change wait with its reply until the returned value is dropped.
+    /// Makes the next look-up, scan or change wait with its reply until the returned value is
+    /// dropped.
     pub fn park_reply(&self, call: Call) -> Parked {
         self.0.injector.park_reply(call)
     }

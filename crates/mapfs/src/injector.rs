@@ -208,7 +208,7 @@ pub struct Parked(Arc<Gate>);
 enum Stage {
     /// Before it reads the store.
     Before(Call),
-    /// After it has finished in the store. Only for look-ups and changes.
+    /// After it has finished in the store. Only for look-ups, scans and changes.
     After(Call),
 }
 
@@ -340,7 +340,7 @@ impl Injector {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Look-ups and changes end here. The lock of the store is not held.
+    /// Look-ups, scans and changes end here. The lock of the store is not held.
     pub(crate) fn leave(&self, call: Call) {
         self.pass(Stage::After(call));
     }

@@ -43,8 +43,8 @@ pub use injector::{Call, Delay, Fault, Message, Parked, Wait};
 pub struct MapOptions {
     /// The maximal number of inodes in the store, the root directory included. No limit by default.
     pub inodes: Option<u64>,
-    /// Whether a scan adds attributes to the names, as in a store that has them side by side.
-    /// Otherwise they take a call of their own.
+    /// Whether a scan adds attributes and extended attributes to the names, as in a store that has
+    /// them side by side. Otherwise they take calls of their own.
     pub scans_add_attributes: bool,
     /// Whether changes through a handle are reported for each name and each inode. Otherwise they
     /// are reported for directories.

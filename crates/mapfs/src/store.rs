@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pando_vfs::{Ack, Change, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
+use pando_vfs::{Ack, Change, Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp, Xattr};
 
 use crate::bytes::Bytes;
 
@@ -112,6 +112,10 @@ impl Store {
 
     pub(crate) fn node_mut(&mut self, ino: u64) -> Result<&mut Node> {
         self.nodes.get_mut(&ino).ok_or(Error::Stale)
+    }
+
+    pub(crate) fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
+        Ok(self.node(ino)?.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
     pub(crate) fn attr(&self, ino: u64) -> Result<NodeAttr> {

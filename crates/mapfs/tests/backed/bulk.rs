@@ -6,14 +6,17 @@ use pando_vfs::{
     records::{Mask, Unpacked, XattrValue},
 };
 
-use crate::support::{evict_down_to, mounted};
+use crate::support::{evict_down_to, mounted, with_reports};
 
 const FILES: u32 = 200;
 const CALLS: [Call; 4] = [Call::Scan, Call::Lookup, Call::Getattr, Call::Xattrs];
 
 /// A store with files that others have made, each with an extended attribute.
 fn filled(options: MapOptions) -> (Vfs, Context, MapHandle, File) {
-    let (vfs, root, store) = mounted(options);
+    with_files(mounted(options))
+}
+
+fn with_files((vfs, root, store): (Vfs, Context, MapHandle)) -> (Vfs, Context, MapHandle, File) {
     for n in 0..FILES {
         let ino = store.create(MapHandle::ROOT, n.to_string(), FileKind::File, 0o600 + n % 8).expect("made");
         store.set_xattr(ino, b"user.number", Some(n.to_string().as_bytes())).expect("set");
@@ -55,7 +58,9 @@ fn expected(n: &str) -> Shown {
 #[test]
 fn a_listing_takes_one_call_of_each_kind_for_a_batch() {
     for scans_add_attributes in [false, true] {
-        let (_vfs, root, store, dir) = filled(MapOptions { scans_add_attributes, ..MapOptions::default() });
+        let (vfs, root, store, dir) = filled(MapOptions { scans_add_attributes, ..MapOptions::default() });
+        // Those of `.` and `..`, which no scan has.
+        vfs.listxattr(&root, At::Cwd, "/", Walk::empty()).expect("loads");
         let before = CALLS.map(|call| store.calls(call));
         let listed = list(&dir, &root, 1 << 20);
         assert_eq!(listed.len(), FILES as usize);
@@ -63,7 +68,8 @@ fn a_listing_takes_one_call_of_each_kind_for_a_batch() {
         let after = CALLS.map(|call| store.calls(call));
         let made: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         // The store of the tests scans 64 entries at a time.
-        assert_eq!(made, [4, u64::from(!scans_add_attributes), 0, 1], "{scans_add_attributes}");
+        let alone = u64::from(!scans_add_attributes);
+        assert_eq!(made, [4, alone, 0, alone], "{scans_add_attributes}");
         assert_eq!(list(&dir, &root, 1 << 20), listed);
         assert_eq!(CALLS.map(|call| store.calls(call))[1..], after[1..], "all is cached");
     }
@@ -135,4 +141,25 @@ fn changes_by_others_are_shown() {
     assert_eq!(shown("7"), Some(("7".into(), Some(0o123), Some("seven".into()), [None; 2])));
     assert_eq!(shown("8"), None);
     assert_eq!(shown("9").and_then(|shown| shown.2), Some("nine".into()));
+}
+
+/// Others change an extended attribute after a scan has read the old one.
+#[test]
+fn an_extended_attribute_that_a_scan_has_read_does_not_outlast_a_change_by_others() {
+    for exact_reports in [false, true] {
+        let options = MapOptions { scans_add_attributes: true, ..MapOptions::default() };
+        let (vfs, root, store, dir) = with_files(with_reports(exact_reports, options));
+        let ino = store.lookup(MapHandle::ROOT, "7").expect("asked").expect("there");
+        let parked = store.park_reply(Call::Scan);
+        std::thread::scope(|scope| {
+            let lister = scope.spawn(|| list(&dir, &root, 1 << 20));
+            parked.reached();
+            store.set_xattr(ino, b"user.number", Some(b"seven")).expect("set");
+            drop(parked);
+            let listed = lister.join().expect("no panic");
+            assert_eq!(listed.len(), FILES as usize);
+        });
+        let value = vfs.getxattr(&root, At::Cwd, "/7", "user.number", Walk::empty()).expect("there");
+        assert_eq!(value, b"seven", "{exact_reports}");
+    }
 }

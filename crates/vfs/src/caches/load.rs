@@ -17,10 +17,11 @@ use std::{
     time::Duration,
 };
 
+use pando_records::Mask;
 use pando_sync::{Counted, Guard, Moment, pin};
 
 use crate::{
-    Charge, Error, NodeAttr, Result,
+    Charge, Error, NodeAttr, Record, RecordMask, Result,
     caches::{
         binding::{adopt_loaded, ask_for_names, bind_loaded, body_of, inode_report_count, report_count, unbind_stale},
         evict::evict_frozen,
@@ -33,6 +34,7 @@ use crate::{
         stat::attr_of,
         superblock::{Namespace, Request, SuperBlock},
     },
+    types::xattr_map::XattrMap,
 };
 
 /// Loads a name that is not cached. By single-flight, no other thread loads it at the same time.
@@ -126,7 +128,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             backed.insert_negative(hash, name, &guard);
             Loaded::Done
         }
-        Some(attr) => match dentry_for(sb, &attr, asked, before.inode_reports, &guard)? {
+        Some(attr) => match dentry_for(sb, attr.clone().into(), asked, before.inode_reports, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(DentryFor::Elsewhere(dentry)) => {
                 report_if_changed(&dentry, &attr, &guard);
@@ -173,21 +175,22 @@ enum DentryFor {
     Elsewhere(Counted<Dentry>),
 }
 
-/// A dentry for a name of the inode that `attr` describes. None in two cases. Either the old inode
-/// of the same number is being released, and the evicting thread must finish first. Or `attr` may
-/// be from before an eviction: older than attributes that the cache had, or with a number that the
-/// backing was told to forget.
+/// A dentry for a name of the inode in `answer`. None in two cases. Either the old inode of this
+/// number is being released, and the evicting thread must finish first. Or `answer` may be from
+/// before an eviction: older than attributes that the cache had, or with a number that the backing
+/// was told to forget.
 ///
-/// `asked` is the moment before `attr` was requested. None if the inode's lock was held since then.
+/// `asked` is the moment before the request. None if the inode's lock was held since then.
 /// `reports` is the number of reports of inodes from before the request.
 fn dentry_for(
     sb: &Arc<SuperBlock>,
-    attr: &NodeAttr,
+    answer: Answer,
     asked: Option<Moment>,
     reports: u64,
     guard: &Guard,
 ) -> Result<Option<DentryFor>> {
     sb.expect_mounted()?;
+    let Answer { attr, xattrs } = answer;
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() {
             DentryFor::Elsewhere(known)
@@ -209,7 +212,11 @@ fn dentry_for(
     }
     let shard = sb.shard(guard)?;
     sb.driver.charge(Charge::Inode)?;
-    let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
+    let dentry = Counted::new(Dentry::new(Inode::loaded(shard, &attr, body_of(sb, &attr))));
+    // Before other threads find the inode: a refresh then finds these, too.
+    if let Some(xattrs) = xattrs {
+        dentry.inode().keep_xattrs(xattrs);
+    }
     // Two threads may load one inode by two names. One inode wins, and both use it (P7).
     if !adopt_loaded(sb, &dentry, reports, guard) {
         return Ok(sb.inodes.get(attr.ino, guard).filter(|_| !has_left()).and_then(found));
@@ -284,11 +291,37 @@ impl Version {
     }
 }
 
+/// The optional parts of records, for a reader that wants these parts of each entry.
+pub(crate) fn parts(mask: Mask) -> RecordMask {
+    if mask.wants_xattrs() { RecordMask::ATTR | RecordMask::XATTRS } else { RecordMask::ATTR }
+}
+
 /// A name that a scan has found.
 pub(crate) struct Found<'b> {
     pub name: &'b [u8],
     /// None if the backing has not added the attributes.
-    pub attr: Option<NodeAttr>,
+    pub answer: Option<Answer>,
+}
+
+/// What the backing has answered about a name.
+pub(crate) struct Answer {
+    attr: NodeAttr,
+    /// None if they are unknown.
+    xattrs: Option<XattrMap>,
+}
+
+impl Answer {
+    /// The optional parts of a record. None if the backing has not added the attributes.
+    pub(crate) fn of(record: &Record<'_>) -> Option<Self> {
+        let xattrs = record.xattrs.map(|xattrs| xattrs.iter().map(|(name, value)| (name, value)).collect());
+        record.attr.map(|attr| Self { attr: attr.clone(), xattrs })
+    }
+}
+
+impl From<NodeAttr> for Answer {
+    fn from(attr: NodeAttr) -> Self {
+        Self { attr, xattrs: None }
+    }
 }
 
 /// The purpose of names that are loaded together.
@@ -318,12 +351,11 @@ pub(crate) fn bind_scanned<'b>(
     let sb = &dir.inode().shard.sb;
     sb.make_room(missing.len());
     let (mut bare, mut names) = (Vec::new(), Names { dir, before, by: By::Scan, purpose, pauses: LOCK_PAUSES });
-    for Found { name, attr } in missing {
-        let Some(attr) = attr else {
-            bare.push(name);
-            continue;
-        };
-        names.bind(name, &attr)?;
+    for Found { name, answer } in missing {
+        match answer {
+            Some(answer) => names.bind(name, answer)?,
+            None => bare.push(name),
+        }
     }
     Ok(bare)
 }
@@ -356,7 +388,7 @@ pub(crate) fn load_many(dir: &Counted<Dentry>, names: &[&[u8]], purpose: Purpose
     }
     let mut names = Names { dir, before, by: By::Claim, purpose, pauses: LOCK_PAUSES };
     for (name, attr) in claimed.iter().zip(found) {
-        attr.map_or(Ok(()), |attr| names.bind(name, &attr))?;
+        attr.map_or(Ok(()), |attr| names.bind(name, attr.into()))?;
     }
     Ok(claimed.len())
 }
@@ -390,8 +422,8 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// Binds a name, unless it stays locked, or may have changed since the request.
-    fn bind(&mut self, name: &[u8], attr: &NodeAttr) -> Result<()> {
-        let is_bound = self.try_bind(name, attr)?;
+    fn bind(&mut self, name: &[u8], answer: Answer) -> Result<()> {
+        let is_bound = self.try_bind(name, answer)?;
         if self.purpose == Purpose::ReadAhead {
             let counts = &self.dir.sb().counts;
             counts.ahead.add(1);
@@ -403,7 +435,7 @@ impl Names<'_> {
     }
 
     /// Returns whether the name was bound to a new inode.
-    fn try_bind(&mut self, name: &[u8], attr: &NodeAttr) -> Result<bool> {
+    fn try_bind(&mut self, name: &[u8], answer: Answer) -> Result<bool> {
         let (dir, before) = (self.dir, self.before);
         let inode = dir.inode();
         let (sb, directory) = (&inode.shard.sb, inode.directory()?);
@@ -425,12 +457,10 @@ impl Names<'_> {
         if directory.dirent(hash, name, &guard).is_some() || !is_same || now.reports != before.reports {
             return Ok(false);
         }
-        // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
+        // An inode that was cached may be newer than `answer`. A walk that wants this name loads it
         // alone.
-        let Ok(Some(DentryFor::New(dentry))) = dentry_for(sb, attr, Some(before.moment), before.inode_reports, &guard)
-        else {
-            return Ok(false);
-        };
+        let dentry = dentry_for(sb, answer, Some(before.moment), before.inode_reports, &guard);
+        let Ok(Some(DentryFor::New(dentry))) = dentry else { return Ok(false) };
         if let (By::Scan, Some(backed)) = (self.by, &directory.backed) {
             backed.scanned.fetch_add(1, Ordering::Relaxed);
         }

@@ -31,9 +31,9 @@ use pando_records::Mask;
 use pando_sync::{Counted, Member, WaitGroup, flush_retired, lock, pin};
 
 use crate::{
-    Error, RecordMask, Result,
+    Error, Result,
     caches::{
-        load::{Found, Purpose, Version, bind_scanned, load_many},
+        load::{Answer, Found, Purpose, Version, bind_scanned, load_many, parts},
         xattrs::load_many_xattrs,
     },
     objects::{backed_dir::BackedDir, dentry::Dentry, statahead::Statahead},
@@ -277,24 +277,24 @@ impl Job {
         let (inode, sb) = (self.dir.inode(), self.dir.sb());
         let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
         let before = Version::of(inode)?;
-        let (mut window, mut attributes, mut last) = (Window::default(), Vec::new(), cookie);
+        let (mut window, mut answers, mut last) = (Window::default(), Vec::new(), cookie);
         let lock = sb.lock_directory(inode.ino);
-        backing.scan(inode.ino, cookie, RecordMask::ATTR, &mut |entry| {
+        backing.scan(inode.ino, cookie, parts(self.mask), &mut |entry| {
             if window.entries.len() >= size {
                 return false;
             }
             let begin = window.names.len() as u32;
             window.names.extend_from_slice(entry.name);
             window.entries.push((entry.ino, begin, window.names.len() as u32));
-            attributes.push(entry.attr.cloned());
+            answers.push(Answer::of(&entry));
             last = entry.cookie;
             window.entries.len() < size
         })?;
         drop(lock);
         let listed = window.entries.len();
-        if attributes.iter().any(Option::is_some) {
-            let found = attributes.into_iter().enumerate().filter(|(_, attr)| attr.is_some());
-            let found = found.map(|(at, attr)| Found { name: window.name(at), attr });
+        if answers.iter().any(Option::is_some) {
+            let found = answers.into_iter().enumerate().filter(|(_, answer)| answer.is_some());
+            let found = found.map(|(at, answer)| Found { name: window.name(at), answer });
             bind_scanned(&self.dir, found, before, Purpose::ReadAhead)?;
         }
         window.entries.sort_unstable();

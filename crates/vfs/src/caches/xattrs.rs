@@ -145,7 +145,7 @@ impl Inode {
 
     /// Stores the first map. If another thread has stored one, that is as good, because changes are
     /// made afterwards only.
-    fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
+    pub(crate) fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
         let bytes = if self.is_backed() { bytes_of(&map) } else { 0 };
         let xattrs = Xattrs::new(map);
         match self.xattrs.compare_exchange(None, Some(xattrs.clone())) {

@@ -142,8 +142,8 @@ pub trait Backing: Send + Sync {
     ///
     /// `wanted` names the optional parts of the records that the reader wants. The backing adds
     /// them where that costs it nothing: where attributes are stored next to the names, for
-    /// example. Names whose attributes it leaves out are looked up by [`Backing::lookup`], if the
-    /// cache does not have them.
+    /// example. What it leaves out and the cache does not have is requested by
+    /// [`Backing::lookup`] and [`Backing::xattrs`].
     ///
     /// # Errors
     /// Those of the store.
@@ -166,6 +166,8 @@ bitflags! {
     pub struct RecordMask: u8 {
         /// [`Record::attr`].
         const ATTR = 1;
+        /// [`Record::xattrs`].
+        const XATTRS = 2;
     }
 }
 
@@ -183,19 +185,29 @@ pub struct Record<'a> {
     pub cookie: u64,
     /// The attributes, if the backing adds them. They are at least as new as the start of the scan.
     pub attr: Option<&'a NodeAttr>,
+    /// All extended attributes, if the backing adds them. As old as `attr`, without which they are
+    /// not used.
+    pub xattrs: Option<&'a [Xattr]>,
 }
 
 impl<'a> Record<'a> {
-    /// An entry with these values, without attributes.
+    /// An entry with these values, and without the optional parts.
     #[must_use]
     pub const fn new(name: &'a [u8], ino: u64, kind: FileKind, cookie: u64) -> Self {
-        Self { name, ino, kind, cookie, attr: None }
+        Self { name, ino, kind, cookie, attr: None, xattrs: None }
     }
 
     /// Adds the attributes.
     #[must_use]
     pub const fn attr(mut self, attr: &'a NodeAttr) -> Self {
         self.attr = Some(attr);
+        self
+    }
+
+    /// Adds the extended attributes.
+    #[must_use]
+    pub const fn xattrs(mut self, xattrs: &'a [Xattr]) -> Self {
+        self.xattrs = Some(xattrs);
         self
     }
 }

@@ -9,7 +9,7 @@ use pando_sync::{Guard, Shared, lock};
 use crate::{
     DentryRef, Error, File, RecordMask, Result, Stat,
     caches::{
-        load::{Found, Purpose, Version, bind_scanned, load_many},
+        load::{Answer, Found, Purpose, Version, bind_scanned, load_many, parts},
         read_ahead::{AHEAD, Job},
     },
     objects::{dentry::Dentry, stat::stat_of},
@@ -47,18 +47,18 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     }
     let waiting = sb.foreground.enter();
     let lock = sb.lock_directory(inode.ino);
-    let mut attributes = Vec::new();
-    let wanted = if plus.is_some() { RecordMask::ATTR } else { RecordMask::empty() };
+    let mut answers = Vec::new();
+    let wanted = plus.map_or(RecordMask::empty(), parts);
     backing.scan(inode.ino, cookie, wanted, &mut |entry| {
         if plus.is_some() {
-            attributes.push(entry.attr.cloned());
+            answers.push(Answer::of(&entry));
         }
         batch.add(entry.name, (entry.ino, entry.kind), entry.cookie, None);
         batch.entries.len() < limit
     })?;
     drop(lock);
     let Some(mask) = plus else { return Ok(()) };
-    let found = batch.iter().skip(first).zip(attributes).map(|((name, _), attr)| Found { name, attr });
+    let found = batch.iter().skip(first).zip(answers).map(|((name, _), answer)| Found { name, answer });
     let missing = bind_scanned(&dir.0, found, before, Purpose::Operation)?;
     let failed = load_missing(file, cookie, mask, &missing, batch.entries.len() - first).err();
     drop(waiting);
