@@ -128,7 +128,7 @@ fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: 
             backed.insert_negative(hash, name, &guard);
             Loaded::Done
         }
-        Some(attr) => match dentry_for(sb, attr.clone().into(), asked, before.inode_reports, &guard)? {
+        Some(attr) => match dentry_for(sb, &attr, None, asked, before.inode_reports, &guard)? {
             None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(DentryFor::Elsewhere(dentry)) => {
                 report_if_changed(&dentry, &attr, &guard);
@@ -175,22 +175,22 @@ enum DentryFor {
     Elsewhere(Counted<Dentry>),
 }
 
-/// A dentry for a name of the inode in `answer`. None in two cases. Either the old inode of this
-/// number is being released, and the evicting thread must finish first. Or `answer` may be from
-/// before an eviction: older than attributes that the cache had, or with a number that the backing
-/// was told to forget.
+/// A dentry for a name of the inode that an answer describes. None in two cases. Either the old
+/// inode of this number is being released, and the evicting thread must finish first. Or the answer
+/// may be from before an eviction: older than attributes that the cache had, or with a number that
+/// the backing was told to forget.
 ///
 /// `asked` is the moment before the request. None if the inode's lock was held since then.
 /// `reports` is the number of reports of inodes from before the request.
 fn dentry_for(
     sb: &Arc<SuperBlock>,
-    answer: Answer,
+    attr: &NodeAttr,
+    xattrs: Option<XattrMap>,
     asked: Option<Moment>,
     reports: u64,
     guard: &Guard,
 ) -> Result<Option<DentryFor>> {
     sb.expect_mounted()?;
-    let Answer { attr, xattrs } = answer;
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() {
             DentryFor::Elsewhere(known)
@@ -212,7 +212,7 @@ fn dentry_for(
     }
     let shard = sb.shard(guard)?;
     sb.driver.charge(Charge::Inode)?;
-    let dentry = Counted::new(Dentry::new(Inode::loaded(shard, &attr, body_of(sb, &attr))));
+    let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
     // Before other threads find the inode: a refresh then finds these, too.
     if let Some(xattrs) = xattrs {
         dentry.inode().keep_xattrs(xattrs);
@@ -303,7 +303,7 @@ pub(crate) struct Found<'b> {
     pub answer: Option<Answer>,
 }
 
-/// What the backing has answered about a name.
+/// The backing's answer about a name.
 pub(crate) struct Answer {
     attr: NodeAttr,
     /// None if they are unknown.
@@ -459,7 +459,8 @@ impl Names<'_> {
         }
         // An inode that was cached may be newer than `answer`. A walk that wants this name loads it
         // alone.
-        let dentry = dentry_for(sb, answer, Some(before.moment), before.inode_reports, &guard);
+        let Answer { attr, xattrs } = answer;
+        let dentry = dentry_for(sb, &attr, xattrs, Some(before.moment), before.inode_reports, &guard);
         let Ok(Some(DentryFor::New(dentry))) = dentry else { return Ok(false) };
         if let (By::Scan, Some(backed)) = (self.by, &directory.backed) {
             backed.scanned.fetch_add(1, Ordering::Relaxed);

@@ -142,8 +142,8 @@ pub trait Backing: Send + Sync {
     ///
     /// `wanted` names the optional parts of the records that the reader wants. The backing adds
     /// them where that costs it nothing: where attributes are stored next to the names, for
-    /// example. What it leaves out and the cache does not have is requested by
-    /// [`Backing::lookup`] and [`Backing::xattrs`].
+    /// example. The namespace requests the other parts by [`Backing::lookup`] and
+    /// [`Backing::xattrs`], unless the cache has them.
     ///
     /// # Errors
     /// Those of the store.
