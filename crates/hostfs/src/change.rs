@@ -31,7 +31,9 @@ impl Tree {
             Change::CreateAnonymous { dir, attr, umasked } => Ok(Ack::Made(self.create_anonymous(dir, attr, umasked)?)),
             Change::Link { ino, dir, name } => Ok(self.link(ino, dir, name)?),
             Change::Remove { dir, name, ino } => Ok(self.remove(dir, name, ino)?),
-            Change::Rename { from, to, flags, ino, target } => Ok(self.rename((from, ino), (to, target), flags)?),
+            Change::Rename { from, to, flags, ino, target, whiteout } => {
+                Ok(self.rename((from, ino), (to, target), flags, whiteout)?)
+            }
             Change::SetAttr { ino, attr, meant } => Ok(self.set_attr(ino, attr, meant)?),
             Change::SetXattr { ino, name, value } => Ok(self.set_xattr(ino, name, value)?),
             _ => Err(Error::NotSupported.into()),
@@ -143,17 +145,22 @@ impl Tree {
         Ok(Ack::Done)
     }
 
-    /// Renames an inode, and the target if there is one.
+    /// Renames an inode, and the target if there is one. The host makes the whiteout.
     fn rename(
         &self,
         (from, number): ((u64, &[u8]), u64),
         (to, target): ((u64, &[u8]), Option<u64>),
         flags: RenameFlags,
+        whiteout: Option<&NodeAttr>,
     ) -> Result<Ack> {
         let ((from_dir, from_fd), (to_dir, to_fd)) = (self.dir_fd(from.0)?, self.dir_fd(to.0)?);
         let is_exchange = flags.contains(RenameFlags::EXCHANGE);
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let rename = || renameat_with(&*from_fd, from.1, &*to_fd, to.1, flags).map_err(from_errno);
+        let call = || renameat_with(&*from_fd, from.1, &*to_fd, to.1, flags).map_err(from_errno);
+        let rename = || match whiteout {
+            Some(made) => owner::making_for(made.uid, made.gid, call),
+            None => call(),
+        };
         let target = target.map(|target| self.node(target)).transpose()?;
         match &target {
             Some(replaced) if !is_exchange => self.may_lose_a_name(replaced, &to_dir, to.1, rename)?,

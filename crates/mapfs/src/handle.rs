@@ -173,10 +173,13 @@ impl MapHandle {
     /// Renames: replaces an existing name, or exchanges two (EXCHANGE).
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL; EEXIST (NOREPLACE).
+    /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL (also for WHITEOUT); EEXIST (NOREPLACE).
     pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
+        if flags.contains(RenameFlags::WHITEOUT) {
+            return Err(Error::Invalid);
+        }
         let inodes: Vec<u64> = [self.lookup(from.0, from.1)?, self.lookup(to.0, to.1)?].into_iter().flatten().collect();
-        self.change_in_store(&[from, to], &inodes, |store| store.rename(from, to, flags))
+        self.change_in_store(&[from, to], &inodes, |store| store.rename(from, to, flags, None))
     }
 
     /// Changes the permission bits.

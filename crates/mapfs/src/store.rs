@@ -160,7 +160,7 @@ impl Store {
             }
             Change::Link { ino, dir, name } => self.link(ino, dir, name)?,
             Change::Remove { dir, name, .. } => drop(self.remove(dir, name)?),
-            Change::Rename { from, to, flags, .. } => self.rename(from, to, flags)?,
+            Change::Rename { from, to, flags, whiteout, .. } => self.rename(from, to, flags, whiteout)?,
             Change::SetAttr { ino, attr, meant } => self.node_mut(ino)?.attr.assign(attr, meant),
             Change::SetXattr { ino, name, value } => {
                 let xattrs = &mut self.node_mut(ino)?.xattrs;
@@ -226,7 +226,14 @@ impl Store {
         Ok(ino)
     }
 
-    pub(crate) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
+    /// Renames. `whiteout`: the attributes of the inode that takes the old name.
+    pub(crate) fn rename(
+        &mut self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: RenameFlags,
+        whiteout: Option<&NodeAttr>,
+    ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moved = self.lookup(from.0, from.1)?.ok_or(Error::NoEntry)?;
         let target = self.lookup(to.0, to.1)?;
@@ -235,7 +242,7 @@ impl Store {
             if exchange {
                 return Err(Error::NoEntry);
             }
-            self.unbind(from.0, from.1, moved);
+            self.leave(from, moved, whiteout)?;
             self.bind(to.0, to.1, moved);
             return Ok(());
         };
@@ -256,8 +263,20 @@ impl Store {
             (false, true) => return Err(Error::IsDirectory),
             _ => self.empty(target)?,
         }
+        self.leave(from, moved, whiteout)?;
         self.rebind(to.0, to.1, target, moved);
-        self.unbind(from.0, from.1, moved);
+        Ok(())
+    }
+
+    /// Removes the old name of a renamed inode, or binds it to a whiteout if there is to be one.
+    fn leave(&mut self, (dir, name): (u64, &[u8]), moved: u64, whiteout: Option<&NodeAttr>) -> Result<()> {
+        match whiteout {
+            Some(attr) => {
+                let made = self.make(attr)?;
+                self.rebind(dir, name, moved, made);
+            }
+            None => self.unbind(dir, name, moved),
+        }
         Ok(())
     }
 

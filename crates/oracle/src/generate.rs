@@ -316,7 +316,7 @@ impl Generator {
             20..=24 => Op::Unlink { place },
             25..=28 => Op::Rmdir { place },
             _ => {
-                let flags = self.rng.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 8]);
+                let flags = self.rng.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 4, 5, 6, 8]);
                 Op::Rename { old: place, new: self.place(), flags }
             }
         }

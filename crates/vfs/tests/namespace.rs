@@ -143,6 +143,34 @@ fn hard_links_count_against_the_inode_limit() {
     collect_until(|| free() == 4);
 }
 
+/// A rename that finds no inode for its whiteout changes nothing.
+#[test]
+fn whiteouts_count_against_the_inode_limit() {
+    let (memfs, vfs, context) = tree_for(4, 1);
+    let free = || memfs.statfs().unwrap().ffree;
+    let rename = |old, new| vfs.rename(&context, At::Cwd, old, At::Cwd, new, RenameFlags::WHITEOUT);
+    let ino = |path| vfs.stat(&context, At::Cwd, path, Walk::empty()).map(|stat| stat.ino);
+    drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
+    let a = ino("/a");
+    assert_eq!((rename("/a", "/b"), free()), (Ok(()), 1));
+    drop(vfs.open(&context, At::Cwd, "/c", OpenFlags::CREAT, 0o600).expect("made"));
+    let whiteout = ino("/a");
+    assert_eq!((rename("/b", "/d"), rename("/b", "/c"), free()), (Err(Error::NoSpace), Err(Error::NoSpace), 0));
+    assert_eq!((ino("/a"), ino("/b"), ino("/d")), (whiteout, a, Err(Error::NoEntry)));
+    vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+    collect_until(|| free() == 1);
+    // The one that it replaces is still there when a whiteout is charged, and gone afterwards.
+    assert_eq!(rename("/b", "/c"), Ok(()));
+    collect_until(|| free() == 1);
+    ["/b", "/c"].iter().for_each(|path| vfs.unlink(&context, At::Cwd, path).expect("removed"));
+    collect_until(|| free() == 3);
+    // As on Linux, ENOTEMPTY comes before ENOSPC.
+    for path in ["/d", "/full", "/full/in"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o700).expect("made");
+    }
+    assert_eq!((free(), rename("/d", "/full")), (0, Err(Error::NotEmpty)));
+}
+
 /// The attributes of a file that a thread removed before it fell asleep do not block other threads.
 #[test]
 fn objects_removed_by_a_sleeping_thread_are_refunded() {

@@ -148,14 +148,15 @@ impl Server {
     /// renameat2(2).
     ///
     /// # Errors
-    /// EINVAL for flags that are not supported (WHITEOUT), and those of rename(2); see [`Server`].
+    /// EINVAL for flags that do not exist, ENOSPC for a whiteout, and those of rename(2); see
+    /// [`Server`].
     pub fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
         self.guarded("rename", || {
             let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let (old, new) = (self.nodes.get(from.0)?, self.nodes.get(to.0)?);
             let context = self.context(caller, 0);
-            let (old, new) = (At::Dir(&old), At::Dir(&new));
-            self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
+            let (old, new) = ((At::Dir(&old), component(from.1)?), (At::Dir(&new), component(to.1)?));
+            self.space.retry(|| self.vfs.rename(&context, old.0, old.1, new.0, new.1, flags))?;
             self.negatives.remove(to.0, to.1);
             self.removed();
             Ok(())

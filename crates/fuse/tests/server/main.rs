@@ -295,7 +295,7 @@ fn malformed_requests_are_refused() {
         assert_eq!(server.create(ME, ROOT, name, 0o644, 0, O_RDWR), Err(Error::Invalid));
     }
     assert_eq!(server.lookup(ME, ROOT, &[b'n'; 256]), Err(Error::NameTooLong));
-    assert_eq!(server.rename(ME, (ROOT, b"f"), (ROOT, b"g"), 4), Err(Error::Invalid));
+    assert_eq!(server.rename(ME, (ROOT, b"f"), (ROOT, b"g"), 8), Err(Error::Invalid));
     assert_eq!(server.mknod(ME, ROOT, b"x", 0o170_644, 0, 0), Err(Error::Invalid));
     assert_eq!(server.setxattr(ME, made.node, b"user.a", b"", 8), Err(Error::Invalid));
     for node in [0, 1 << 20, u64::MAX] {

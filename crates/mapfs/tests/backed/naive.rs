@@ -109,7 +109,8 @@ impl Backing for Naive {
             Change::Create { dir, .. } | Change::CreateAnonymous { dir, .. } | Change::Link { dir, .. } => vec![dir],
             Change::Remove { dir, name, .. } => [dir].into_iter().chain(self.subdirectory(dir, name)).collect(),
             Change::Rename { from, to, flags, .. } => {
-                let replaced = if flags.is_empty() { self.subdirectory(to.0, to.1) } else { None };
+                let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+                let replaced = if replaces { self.subdirectory(to.0, to.1) } else { None };
                 [from.0, to.0].into_iter().chain(replaced).collect()
             }
             _ => Vec::new(),

@@ -71,8 +71,14 @@ pub fn op(rng: &mut Rng) -> Op {
         14..=16 => Op::Unlink(at),
         17 | 18 => Op::Rmdir(at),
         19..=22 => {
-            let flags = [RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
-            Op::Rename(at, to, flags[rng.below(4) as usize])
+            const FLAGS: [RenameFlags; 5] = [
+                RenameFlags::empty(),
+                RenameFlags::empty(),
+                RenameFlags::NOREPLACE,
+                RenameFlags::EXCHANGE,
+                RenameFlags::WHITEOUT,
+            ];
+            Op::Rename(at, to, FLAGS[rng.below(FLAGS.len() as u64) as usize])
         }
         23 => Op::Chmod(at, rng.below(0o10000) as u32),
         24 => Op::Chown(at, Some(rng.below(3) as u32), (rng.below(2) == 0).then_some(7)),

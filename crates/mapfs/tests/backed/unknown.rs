@@ -24,7 +24,7 @@ fn time(seconds: i64) -> SetTime {
 }
 
 /// One operation for each kind of change and of result, in an order in which each succeeds.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     ("mkdir", Call::Lookup, |vfs, root| vfs.mkdir(root, CWD, "/d", 0o755).map(drop)),
     ("mkdir below", Call::Lookup, |vfs, root| vfs.mkdir(root, CWD, "/d/e", 0o750).map(drop)),
     ("open", Call::Lookup, |vfs, root| {
@@ -41,6 +41,7 @@ const STEPS: [Step; 15] = [
     ("removexattr", Call::Xattrs, |vfs, root| vfs.removexattr(root, CWD, "/f", "user.k", Walk::empty())),
     ("rename", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/s", CWD, "/t", RenameFlags::NOREPLACE)),
     ("rename over", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/t", CWD, "/d/g", RenameFlags::empty())),
+    ("whiteout", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/d/g", CWD, "/w", RenameFlags::WHITEOUT)),
     ("exchange", Call::Lookup, |vfs, root| vfs.rename(root, CWD, "/d/e", CWD, "/f", RenameFlags::EXCHANGE)),
     ("unlink", Call::Lookup, |vfs, root| vfs.unlink(root, CWD, "/d/e")),
     ("rmdir", Call::Lookup, |vfs, root| vfs.rmdir(root, CWD, "/f")),
@@ -95,7 +96,7 @@ fn cache_asks_again_if_the_outcome_stays_unknown() {
             let what = format!("{what}, {message:?} lost");
             // With everything cached, the first call that fails is the question about the outcome.
             assert_same(&seen(&vfs, &root), &stored(&store), &what);
-            for path in ["/d", "/d/e", "/d/g", "/f", "/s", "/t"] {
+            for path in ["/d", "/d/e", "/d/g", "/f", "/s", "/t", "/w"] {
                 let stat = vfs.stat(&root, CWD, path, Walk::NOFOLLOW);
                 assert!(matches!(stat, Ok(_) | Err(Error::NoEntry)), "{path}: {stat:?}");
             }
@@ -203,6 +204,17 @@ fn renamed_file_that_others_move_on_does_not_stay_at_its_old_name() {
     assert_eq!(others_are_faster(Message::Reply, &tree, rename, moved_on), Err(Error::Io));
     let stat = tree.0.stat(&tree.1, CWD, "/a/f", Walk::empty());
     assert_eq!(stat.err(), Some(Error::NoEntry));
+}
+
+/// Others make the same rename without a whiteout. The caller must not take it for its own.
+#[test]
+fn whiteout_that_was_not_made_is_not_reported_as_made() {
+    let (tree, a, b) = tree_of_two();
+    let store = tree.2.clone();
+    let rename: fn(&Vfs, &Context) -> Result<()> =
+        |vfs, root| vfs.rename(root, CWD, "/a/f", CWD, "/b/g", RenameFlags::WHITEOUT);
+    let moved = || store.rename((a, b"f"), (b, b"g"), RenameFlags::empty()).expect("moved");
+    assert_eq!(others_are_faster(Message::Request, &tree, rename, moved), Err(Error::Io));
 }
 
 /// Seen to fail: the name is gone, so the directory counts as removed, and nothing can be made in

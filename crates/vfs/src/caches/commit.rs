@@ -56,13 +56,16 @@ fn outcome(sb: &SuperBlock, backing: &dyn Backing, change: &Change<'_>) -> Resul
         Change::CreateAnonymous { .. } => false,
         Change::Link { ino, dir, name } => number(dir, name)? == Some(ino),
         Change::Remove { dir, name, ino } => number(dir, name)? != Some(ino) && has_lost_a_name(sb, backing, ino)?,
-        Change::Rename { from: (old_dir, old), to: (new_dir, new), ino, target, flags } => {
-            let (old, new) = (number(old_dir, old)?, number(new_dir, new)?);
+        Change::Rename { from: (old_dir, old), to: (new_dir, new), ino, target, flags, whiteout } => {
+            let (old, new) = (leads_to(old_dir, old)?, number(new_dir, new)?);
+            let old_ino = old.as_ref().map(|old| old.ino);
             new == Some(ino)
                 && if flags.contains(RenameFlags::EXCHANGE) {
-                    old == target
+                    old_ino == target
                 } else {
-                    old != Some(ino) && target.map_or(Ok(true), |target| has_lost_a_name(sb, backing, target))?
+                    old_ino != Some(ino)
+                        && (whiteout.is_none() || old.is_some_and(|old| is_whiteout(&old)))
+                        && target.map_or(Ok(true), |target| has_lost_a_name(sb, backing, target))?
                 }
         }
         Change::SetAttr { ino, attr, meant } => {
@@ -90,6 +93,10 @@ fn has_lost_a_name(sb: &SuperBlock, backing: &dyn Backing, ino: u64) -> Result<b
     let known =
         sb.inodes.get(ino, &guard).filter(|known| !known.is_dir()).map_or(1, |known| known.inode().links.count());
     Ok(if found.kind == FileKind::Directory { found.nlink == 0 } else { found.nlink < known })
+}
+
+fn is_whiteout(attr: &NodeAttr) -> bool {
+    attr.kind == FileKind::CharDevice && attr.rdev == 0
 }
 
 /// Whether an inode was made from these attributes. Others may have written to it since.

@@ -75,18 +75,23 @@ pub enum Change<'a> {
     /// [`Backing::forget`](super::Backing::forget). The two names never lead to one inode, as far
     /// as the namespace knows.
     ///
-    /// EEXIST, ENOTEMPTY, ENOENT, ENOTDIR, EISDIR.
+    /// EEXIST, ENOTEMPTY, ENOENT, ENOTDIR, EISDIR, EINVAL for a flag that the backing does not
+    /// have, ENOSPC for a whiteout.
     Rename {
         /// The directory and the old name.
         from: (u64, &'a [u8]),
         /// The directory and the new name.
         to: (u64, &'a [u8]),
-        /// EXCHANGE or NOREPLACE.
+        /// EXCHANGE, or NOREPLACE, WHITEOUT or both.
         flags: RenameFlags,
         /// The inode that the namespace knows by the old name.
         ino: u64,
         /// The inode that the namespace knows by the new name, if any.
         target: Option<u64>,
+        /// With WHITEOUT: the attributes of the character device 0/0 that takes the old name, as in
+        /// [`Change::Create`]. A backing that cannot make the rename and the whiteout as one change
+        /// refuses with EINVAL.
+        whiteout: Option<&'a NodeAttr>,
     },
     /// Stores the attributes of an inode that are in `meant`. The others must stay: another user of
     /// the store may have changed them.

@@ -161,6 +161,11 @@ pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
     dir.directory().is_ok_and(|d| d.dirents_after(0, guard).any(|dirent| dirent.to_ref().value.occupied(guard)))
 }
 
+/// Whether a directory shows an entry now. False for other inodes.
+pub(crate) fn shows_an_entry(dir: &Inode, guard: &Guard) -> bool {
+    dir.directory().is_ok_and(|d| d.dirents_after(0, guard).any(|dirent| dirent.to_ref().value.load(guard).is_some()))
+}
+
 /// Whether the sticky bit of a directory protects an entry from the caller (analogous to
 /// `check_sticky()` in include/linux/fs.h).
 fn is_sticky(context: &Context, dir: &PermView, entry: &PermView) -> bool {

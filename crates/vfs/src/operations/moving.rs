@@ -55,6 +55,8 @@ pub(crate) struct Move<'g> {
     /// The binding of the new name, if there is one.
     pub target: Option<Bound<'g>>,
     pub exchange: bool,
+    /// The whiteout that takes the old name, in memory.
+    pub whiteout: Option<Counted<Dentry>>,
 }
 
 impl<'g> Move<'g> {
@@ -127,7 +129,16 @@ impl<'g> Move<'g> {
         new_parent.shard.sb.expect_mounted()?;
         let new_name = new.any_name(Error::Busy)?;
         let new_hash = new.hash_of(new_name);
-        Ok(Some(Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange }))
+        Ok(Some(Self {
+            old: source,
+            new_dir: new.dir,
+            new_parent,
+            new_name,
+            new_hash,
+            target,
+            exchange,
+            whiteout: None,
+        }))
     }
 
     /// Makes the move (analogous to `d_move()` and `d_exchange()` in fs/dcache.c). The caller still
@@ -242,7 +253,7 @@ impl<'g> Move<'g> {
             Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
             Err(_) => None,
         };
-        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), self.whiteout.clone())?;
         let to = enlist(&target.dirent.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(held(target.dirent)?))?;
         // The victim gets a place of its own, which no table contains. Path rendering of an open
@@ -293,7 +304,7 @@ impl<'g> Move<'g> {
         let new_directory = self.new_parent.directory()?;
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
         let dirent = self.new_dirent(cell, guard)?;
-        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), self.whiteout.clone())?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(dirent.reference()))?;
         // The sequence is odd from the insertion on: from then on, a thread that removes the new
         // directory may commit this rename.
@@ -313,7 +324,7 @@ impl<'g> Move<'g> {
         drop(to.finish());
         drop(from.finish());
         drop(place.finish());
-        if self.same_dir() {
+        if self.same_dir() && self.whiteout.is_none() {
             // The number of names has not changed.
             new_directory.remove(self.old.dirent, guard);
             return Ok(());
@@ -328,8 +339,12 @@ impl<'g> Move<'g> {
         Ok(Detached::new(Dirent::new(parent_ref, self.new_name, value)))
     }
 
-    /// Removes the old name's entry from the table. The old name is already gone.
+    /// Removes the old name's entry from the table, unless a whiteout has taken it. The old name is
+    /// already gone.
     fn remove_old_dirent(&self, guard: &Guard) -> Step<()> {
+        if self.whiteout.is_some() {
+            return Ok(());
+        }
         let directory = self.old.parent.directory()?;
         directory.remove(self.old.dirent, guard);
         directory.count_down(false, guard);
@@ -403,7 +418,7 @@ fn check_permissions<'g>(
 
 /// Counts a reference to a dentry or entry that a lock keeps in place. This fails only if the
 /// attempt's look-up is out of date.
-fn held<T: Object>(shared: Shared<'_, T>) -> Step<Counted<T>> {
+pub(crate) fn held<T: Object>(shared: Shared<'_, T>) -> Step<Counted<T>> {
     shared.get().ok_or(Stop::Again)
 }
 

@@ -1,15 +1,17 @@
 //! rename: walks to both parents, then locks, checks and moves ([`Move`]). Analogous to
 //! `do_renameat2()` in fs/namei.c.
 
-use pando_sync::Guard;
+use pando_sync::{Counted, Guard};
 
 use crate::{
-    At, Context, Error, Result, Vfs,
+    At, Charge, Context, Error, Result, Timestamp, Vfs,
+    objects::{dentry::Dentry, inode::Inode},
     operations::{
         attempt::change,
-        bound::{Bound, holds_an_entry},
+        bound::{Bound, holds_an_entry, shows_an_entry},
         locks::Locks,
-        moving::{Found, Move, Needs},
+        make::{WHITEOUT, new_perm},
+        moving::{Found, Move, Needs, held},
         namei::walk_parent,
         parent::Parent,
         remote,
@@ -21,7 +23,8 @@ use crate::{
 
 impl Vfs {
     /// Moves a name (renameat2). It replaces an existing file or empty directory, exchanges two
-    /// names, or, with NOREPLACE, requires that the new name is free.
+    /// names, or, with NOREPLACE, requires that the new name is free. With WHITEOUT the old name is
+    /// bound to a whiteout from then on.
     ///
     /// # Errors
     /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (a directory into itself;
@@ -50,7 +53,10 @@ impl Vfs {
         (new_at, new_path): (At<'_>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) || !RenameFlags::all().contains(flags) {
+        let not_exchanged = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+        if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(not_exchanged)
+            || !RenameFlags::all().contains(flags)
+        {
             return Err(Error::Invalid);
         }
         change(self.namespace(), |guard, locks| {
@@ -61,7 +67,10 @@ impl Vfs {
             if old.is_remote() {
                 return remote::rename::prepare(context, places, flags, guard, locks);
             }
-            if let Some(prepared) = prepare(context, places, flags, guard, locks)? {
+            if let Some(mut prepared) = prepare(context, places, flags, guard, locks)? {
+                if flags.contains(RenameFlags::WHITEOUT) {
+                    prepared.whiteout = Some(make_whiteout(context, &prepared, guard)?);
+                }
                 prepared.carry_out(holds_an_entry, locks, guard)?;
             }
             Ok(Commit::Local(()))
@@ -88,6 +97,22 @@ fn prepare<'g>(
     let exchange = flags.contains(RenameFlags::EXCHANGE);
     let found = Move::lock((old, new), exchange, Needs::default(), find, |_| None, locks)?;
     Move::permitted(context, (old, new), found, flags, guard)
+}
+
+/// A whiteout that is to take the old name in memory. Its drop refunds the charge.
+fn make_whiteout(context: &Context, prepared: &Move<'_>, guard: &Guard) -> Step<Counted<Dentry>> {
+    let (old, sb) = (&prepared.old, &prepared.old.parent.shard.sb);
+    // As on Linux, this error comes before ENOSPC. It is checked again when no further entry can be
+    // made there.
+    if prepared.target.as_ref().is_some_and(|target| shows_an_entry(target.inode(), guard)) {
+        return Err(Error::NotEmpty.into());
+    }
+    let (shard, perm) = (sb.shard(guard)?, new_perm(context, old.parent, WHITEOUT.kind(), 0, guard));
+    sb.driver.charge(Charge::Inode)?;
+    let inode = Inode::new(shard, WHITEOUT.kind(), perm, WHITEOUT.body(sb), 1, Timestamp::now().0);
+    let whiteout = Counted::new(Dentry::new(inode));
+    whiteout.place.fill(held(old.dirent)?);
+    Ok(whiteout)
 }
 
 #[cfg(test)]

@@ -46,6 +46,9 @@ bitflags! {
         const NOREPLACE = 1;
         /// The two names are exchanged.
         const EXCHANGE = 2;
+        /// A whiteout takes the old name: a character device 0/0, with which an overlay hides the
+        /// name in the layers below. No thread finds the name free meanwhile.
+        const WHITEOUT = 4;
     }
 
     /// The flags of setxattr(2).

@@ -1,6 +1,6 @@
 //! Names: create, rename, remove, list.
 
-use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Vfs, Walk};
+use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Vfs, Walk};
 
 use pandofs_testkit::await_value;
 
@@ -123,8 +123,55 @@ fn rename_moves_replaces_and_exchanges() {
     assert_eq!(vfs.stat(&context, At::Cwd, "/empty", FOLLOW).map(|s| s.nlink), Ok(2));
     assert_eq!(vfs.stat(&context, At::Cwd, "/e", FOLLOW).map(|s| s.nlink), Ok(3));
     assert_eq!(rename("/e", "/e", none), Ok(()));
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    assert_eq!(rename("/e", "/h", both), Err(Error::Invalid));
+    for other in [RenameFlags::NOREPLACE, RenameFlags::WHITEOUT] {
+        assert_eq!(rename("/e", "/h", RenameFlags::EXCHANGE | other), Err(Error::Invalid));
+    }
+}
+
+/// A rename with WHITEOUT leaves a character device 0/0 of the caller at the old name.
+#[test]
+fn rename_leaves_a_whiteout() {
+    let (vfs, context) = tree();
+    for dir in ["/d", "/d/sub", "/e"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+        vfs.chmod(&context, At::Cwd, dir, 0o777, Walk::empty()).expect("changed");
+    }
+    let user = Context::new(&vfs, Credentials::user(1000, 1001, &[]));
+    let rename = |old: &str, new: &str, flags| vfs.rename(&user, At::Cwd, old, At::Cwd, new, flags);
+    touch(&vfs, &user, "/d/f");
+    touch(&vfs, &user, "/e/g");
+    let nlink = |path| vfs.stat(&context, At::Cwd, path, FOLLOW).expect("there").nlink;
+    let expect_whiteout = |path: &str| {
+        let stat = vfs.stat(&context, At::Cwd, path, Walk::NOFOLLOW).expect("there");
+        assert_eq!((stat.kind, stat.rdev, stat.mode & 0o7777, stat.nlink), (FileKind::CharDevice, 0, 0, 1), "{path}");
+        assert_eq!((stat.uid, stat.gid), (1000, 1001), "{path}");
+    };
+    let file = vfs.open(&user, At::Cwd, "/d/f", RW, 0).expect("opens");
+    // To a free name, and over a file in another directory.
+    assert_eq!(rename("/d/f", "/d/free", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE), Ok(()));
+    assert_eq!(rename("/d/free", "/e/g", RenameFlags::WHITEOUT), Ok(()));
+    assert_eq!(names(&vfs, &context, "/d"), [".", "..", "f", "free", "sub"]);
+    ["/d/f", "/d/free"].into_iter().for_each(expect_whiteout);
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/e/g".to_vec()));
+    // A directory to another one: the whiteout is no subdirectory.
+    assert_eq!(rename("/d/sub", "/e/sub", RenameFlags::WHITEOUT), Ok(()));
+    expect_whiteout("/d/sub");
+    assert_eq!((nlink("/d"), nlink("/e")), (2, 3));
+    assert!(!TRAITS.dir_size || vfs.stat(&context, At::Cwd, "/d", FOLLOW).map(|stat| stat.size) == Ok(100));
+    // What is refused, or does nothing, leaves none.
+    assert_eq!(rename("/e/g", "/d/f", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE), Err(Error::Exists));
+    assert_eq!(rename("/e/g", "/e/g", RenameFlags::WHITEOUT), Ok(()));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/e/g", FOLLOW).map(|stat| stat.ino), Ok(file.dentry().ino()));
+    // A whiteout is moved, replaced and removed as any file.
+    assert_eq!(rename("/e/g", "/d/f", RenameFlags::WHITEOUT), Ok(()));
+    assert_eq!(rename("/e/g", "/d/free", RenameFlags::empty()), Ok(()));
+    expect_whiteout("/d/free");
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/d/f".to_vec()));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Err(Error::NotEmpty));
+    for path in ["/d/f", "/d/free", "/d/sub"] {
+        assert_eq!(vfs.unlink(&context, At::Cwd, path), Ok(()), "{path}");
+    }
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Ok(()));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags};
+use pando_vfs::{At, DentryRef, Error, FileKind, OpenFlags, RenameFlags};
 
 use crate::{
     harness::{Rng, THREADS, Worker, alone, run_workers, scale, seed},
@@ -53,7 +53,7 @@ impl Token {
     fn check_place(tree: &Tree, dentry: &DentryRef, path: &str) {
         let rendered = tree.vfs.d_path(&tree.context, dentry, 4096).expect("renders");
         assert_eq!(String::from_utf8_lossy(&rendered), path, "rendered");
-        if dentry.kind() == pando_vfs::FileKind::Directory {
+        if dentry.kind() == FileKind::Directory {
             let up = tree.vfs.stat(&tree.context, At::Dir(dentry), "..", FOLLOW).map(|stat| stat.ino);
             assert_eq!(up, tree.ino(Self::dir_of(path)), "`..` of {path}");
             assert!(tree.ino(&format!("{path}/in")).is_ok(), "{path}/in");
@@ -104,6 +104,7 @@ fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Toke
             Token::check_place(&tree, &token.one, &token.new);
             match &token.two {
                 Some(two) => Token::check_place(&tree, two, &token.old),
+                None if flags.contains(RenameFlags::WHITEOUT) => assert!(is_whiteout(&tree, &token.old)),
                 None => assert_eq!(tree.ino(&token.old), Err(Error::NoEntry)),
             }
         }
@@ -113,6 +114,38 @@ fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Toke
         }
         assert_eq!(tree.used(), (3, 0));
     }
+}
+
+fn is_whiteout(tree: &Tree, path: &str) -> bool {
+    let stat = tree.vfs.stat(&tree.context, At::Cwd, path, FOLLOW).expect("the name is always bound");
+    (stat.kind, stat.rdev) == (FileKind::CharDevice, 0)
+}
+
+/// The old name is never free, and a thread that sees the whiteout finds the new name. Seen to
+/// fail: the whiteout made under the name's lock after the rename.
+#[test]
+fn p3_whiteout_takes_the_old_name_at_once() {
+    let _alone = alone();
+    tokens("p3_whiteout_takes_the_old_name_at_once", false, RenameFlags::WHITEOUT, |tree, token, rng| {
+        let ino = token.one.ino();
+        if rng.one_in(2) {
+            let found = tree.ino(&token.old).expect("the name is always bound");
+            if found != ino {
+                assert!(is_whiteout(tree, &token.old));
+                assert_eq!(tree.ino(&token.new), Ok(ino), "{} is a whiteout, {} not there", token.old, token.new);
+                Token::check_place(tree, &token.one, &token.new);
+            }
+        } else if let Ok(found) = tree.ino(&token.new) {
+            assert_eq!(found, ino);
+            assert!(is_whiteout(tree, &token.old), "{} and {} both there", token.old, token.new);
+        }
+        // Nor does a listing miss it.
+        if rng.one_in(10) {
+            let (dir, name) = token.old.rsplit_once('/').expect("absolute");
+            let listed = tree.list(At::Cwd, dir);
+            assert_eq!(listed.iter().filter(|entry| entry.0 == name).count(), 1, "{} in a listing", token.old);
+        }
+    });
 }
 
 /// A thread that sees the old name gone finds the new one.

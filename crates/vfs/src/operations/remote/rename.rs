@@ -5,15 +5,17 @@ use std::sync::Arc;
 use pando_sync::Guard;
 
 use crate::{
-    AttrMask, Backing, Change, Context, Error, Result,
+    AttrMask, Backing, Change, Context, Error, NodeAttr, Result, Timestamp,
     caches::commit::commit,
     objects::superblock::SuperBlock,
     operations::{
         bound::Bound,
         locks::Locks,
+        make::{WHITEOUT, new_perm},
         moving::{Found, Move, Needs},
         parent::Parent,
         remote::change::{ChangingName, PreparedChange},
+        remote::create::attr_of_new,
         remote::remove::forget_cached,
         step::{Commit, Step},
     },
@@ -27,6 +29,8 @@ pub(crate) struct Rename {
     ino: u64,
     target: Option<u64>,
     flags: RenameFlags,
+    /// The whiteout that takes the old name.
+    whiteout: Option<NodeAttr>,
 }
 
 /// Checks whether the name may be moved. Locks both names, and the inode that loses one, whose link
@@ -54,9 +58,13 @@ pub(crate) fn prepare<'g>(
     let Some(prepared) = Move::permitted(context, (old, new), found, flags, guard)? else {
         return Ok(Commit::Local(()));
     };
+    let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| {
+        let perm = new_perm(context, prepared.old.parent, WHITEOUT.kind(), 0, guard);
+        attr_of_new(WHITEOUT, &perm, 1, Timestamp::now().0)
+    });
     let (ino, target) = (prepared.old.inode().ino, prepared.target.as_ref().map(|target| target.inode().ino));
     let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);
-    Ok(Commit::Remote(Box::new(Rename { old, new, ino, target, flags })))
+    Ok(Commit::Remote(Box::new(Rename { old, new, ino, target, flags, whiteout })))
 }
 
 impl PreparedChange for Rename {
@@ -69,8 +77,8 @@ impl PreparedChange for Rename {
 
     fn commit(&self, backing: &dyn Backing) -> Result<()> {
         let (from, to) = ((self.old.parent().ino, &*self.old.name), (self.new.parent().ino, &*self.new.name));
-        commit(self.sb(), backing, &Change::Rename { from, to, flags: self.flags, ino: self.ino, target: self.target })
-            .map(drop)
+        let (ino, target, flags, whiteout) = (self.ino, self.target, self.flags, self.whiteout.as_ref());
+        commit(self.sb(), backing, &Change::Rename { from, to, flags, ino, target, whiteout }).map(drop)
     }
 
     fn refused(&self, error: Error, guard: &Guard) {
@@ -97,6 +105,8 @@ impl PreparedChange for Rename {
             new_hash: self.new.hash,
             target,
             exchange: self.flags.contains(RenameFlags::EXCHANGE),
+            // The next look-up loads it.
+            whiteout: None,
         };
         // The backing has replaced the directory. If the cache still shows entries in it, others
         // have removed them.
@@ -111,7 +121,7 @@ impl PreparedChange for Rename {
             directory.count_up(false, guard);
             directory.count_down(false, guard);
         }
-        if !moving.exchange {
+        if !moving.exchange && self.whiteout.is_none() {
             self.old.insert_negative(guard);
         }
         self.new.remove_negative(guard);
