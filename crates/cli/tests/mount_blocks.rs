@@ -11,28 +11,15 @@ use std::{
     process::Command,
 };
 
-use common::{Mounted, can_mount, has};
+use common::{KernelMount, Mounted, can_mount, has};
 use requests::alone;
 use rustix::fs::FallocateFlags;
 
 const PAGE: u64 = 4096;
 
-/// A kernel tmpfs without huge pages, unmounted at the end.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("none", dir.path(), "tmpfs", flags, c"huge=never").expect("root mounts a tmpfs");
-        Self(dir)
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
-    }
+/// A kernel tmpfs without huge pages.
+fn tmpfs() -> KernelMount {
+    KernelMount::tmpfs(c"huge=never")
 }
 
 /// A step and its name.
@@ -80,8 +67,8 @@ fn blocks_match_those_of_a_tmpfs() {
     if !can_mount() {
         return;
     }
-    let (mounted, tmpfs) = (Mounted::new(&[]), Tmpfs::new());
-    let (ours, theirs) = (open(&mounted.root()), open(tmpfs.0.path()));
+    let (mounted, tmpfs) = (Mounted::new(&[]), tmpfs());
+    let (ours, theirs) = (open(&mounted.root()), open(tmpfs.path()));
     let mut seen = Vec::new();
     for (what, step) in STEPS {
         step(&ours);
@@ -107,8 +94,8 @@ fn du_and_stat_count_sparse_files_and_copies_alike() {
     if !has(&["du", "stat", "cp"]) {
         return;
     }
-    let (mounted, tmpfs) = (Mounted::new(&[]), Tmpfs::new());
-    let roots = [mounted.root(), tmpfs.0.path().to_path_buf()];
+    let (mounted, tmpfs) = (Mounted::new(&[]), tmpfs());
+    let roots = [mounted.root(), tmpfs.path().to_path_buf()];
     for root in &roots {
         let file = open(root);
         file.set_len(1 << 33).unwrap();

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Mounted, can_mount, has, pando, run, said, skipped};
+use common::{KernelMount, Mounted, can_mount, has, pando, run, said, skipped};
 use pandofs_testkit::await_value;
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, StatxFlags, fallocate, statx},
@@ -333,27 +333,12 @@ fn a_source_that_is_stacked_is_served_by_requests() {
     if !can_mount() {
         return;
     }
-    let temp = tempfile::tempdir().unwrap();
-    let dir = |name: &str| {
-        let dir = temp.path().join(name);
-        fs::create_dir(&dir).unwrap();
-        dir.to_str().unwrap().to_owned()
+    let (lower, layers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let overlay = match KernelMount::overlay(lower.path(), layers.path(), "") {
+        Ok(overlay) => overlay,
+        Err(error) => return skipped(&format!("no overlay can be mounted: {error}")),
     };
-    let (lower, upper, work, overlay) = (dir("lower"), dir("upper"), dir("work"), dir("overlay"));
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let mounted = rustix::mount::mount(
-        "overlay",
-        &*overlay,
-        "overlay",
-        rustix::mount::MountFlags::empty(),
-        &*std::ffi::CString::new(options).unwrap(),
-    );
-    if let Err(error) = mounted {
-        skipped(&format!("no overlay can be mounted: {error}"));
-        return;
-    }
-    let _unmount = Unmount(PathBuf::from(&overlay));
-    let mounted = Mounted::new(&["--source", &overlay]);
+    let mounted = Mounted::new(&["--source", overlay.path().to_str().unwrap()]);
     for round in 0..2 {
         let mut file = OpenOptions::new().append(true).create(true).open(mounted.path("file")).unwrap();
         file.write_all(b"contents").unwrap();
@@ -361,15 +346,6 @@ fn a_source_that_is_stacked_is_served_by_requests() {
     }
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"contentscontents");
     mounted.umount();
-}
-
-/// Unmounts when it is dropped.
-struct Unmount(PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
-    }
 }
 
 /// O_DIRECT and execution reach the host.

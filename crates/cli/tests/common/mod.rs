@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::{
+    ffi::{CStr, CString},
     fs,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -172,6 +173,46 @@ impl Drop for Mounted {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// A file system of the kernel, mounted on a new directory. It is unmounted when this is dropped.
+pub struct KernelMount(TempDir);
+
+impl KernelMount {
+    /// `kind` and `options` are those of mount(2).
+    pub fn new(kind: &str, options: &CStr) -> rustix::io::Result<Self> {
+        let point = tempfile::tempdir().expect("a directory");
+        rustix::mount::mount("none", point.path(), kind, rustix::mount::MountFlags::empty(), options)?;
+        Ok(Self(point))
+    }
+
+    /// A tmpfs. The caller is root.
+    pub fn tmpfs(options: &CStr) -> Self {
+        Self::new("tmpfs", options).expect("root mounts a tmpfs")
+    }
+
+    /// An overlay. Its upper layer is `upper` in the directory `layers`. Further options follow in
+    /// `more`, each after a comma.
+    pub fn overlay(lower: &Path, layers: &Path, more: &str) -> rustix::io::Result<Self> {
+        let [upper, work] = ["upper", "work"].map(|name| layers.join(name));
+        for dir in [&upper, &work] {
+            fs::create_dir_all(dir).expect("made");
+        }
+        let [lower, upper, work] = [lower, &upper, &work].map(|path| path.display().to_string());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}{more}");
+        Self::new("overlay", &CString::new(options).expect("no NUL"))
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::DETACH);
     }
 }
 

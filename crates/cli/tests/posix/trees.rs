@@ -14,29 +14,18 @@ use pando_vfs::{
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid},
     io::Errno,
-    mount::{MountFlags, UnmountFlags, mount, unmount},
     thread::{
         CapabilitySet, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
     },
 };
-use tempfile::TempDir;
 
-use crate::common::Mounted;
+use crate::common::{KernelMount, Mounted};
 
 /// One of the trees, with a directory for each case.
 pub enum Tree {
-    Tmpfs(Tmpfs),
+    Tmpfs(KernelMount),
     Mount(Mounted),
     Library(Vfs),
-}
-
-/// A kernel tmpfs, unmounted when it is dropped.
-pub struct Tmpfs(TempDir);
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
-    }
 }
 
 /// The caller of an operation.
@@ -127,9 +116,7 @@ impl Object {
 impl Tree {
     pub fn tmpfs() -> Self {
         rustix::process::umask(Mode::from_raw_mode(UMASK));
-        let temp = tempfile::tempdir().unwrap();
-        mount("none", temp.path(), "tmpfs", MountFlags::empty(), c"mode=1777").unwrap();
-        Self::Tmpfs(Tmpfs(temp))
+        Self::Tmpfs(KernelMount::tmpfs(c"mode=1777"))
     }
 
     pub fn library() -> Self {
@@ -140,7 +127,7 @@ impl Tree {
     pub fn case(&self, number: usize) -> Case<'_> {
         let name = format!("case-{number}");
         let root = match self {
-            Self::Tmpfs(tmpfs) => tmpfs.0.path().to_owned(),
+            Self::Tmpfs(tmpfs) => tmpfs.path().to_owned(),
             Self::Mount(mounted) => mounted.root(),
             Self::Library(vfs) => {
                 let context = context(vfs, ROOT);

@@ -36,7 +36,7 @@ pub(crate) enum Make<'a> {
     Special(FileKind, u32),
 }
 
-/// What a rename with WHITEOUT leaves at the old name.
+/// The inode that a rename with WHITEOUT leaves at the old name.
 pub(crate) const WHITEOUT: Make<'static> = Make::Special(FileKind::CharDevice, 0);
 
 impl Make<'_> {

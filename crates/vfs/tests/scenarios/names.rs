@@ -158,7 +158,7 @@ fn rename_leaves_a_whiteout() {
     expect_whiteout("/d/sub");
     assert_eq!((nlink("/d"), nlink("/e")), (2, 3));
     assert!(!TRAITS.dir_size || vfs.stat(&context, At::Cwd, "/d", FOLLOW).map(|stat| stat.size) == Ok(100));
-    // What is refused, or does nothing, leaves none.
+    // A rename that is refused or does nothing leaves no whiteout.
     assert_eq!(rename("/e/g", "/d/f", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE), Err(Error::Exists));
     assert_eq!(rename("/e/g", "/e/g", RenameFlags::WHITEOUT), Ok(()));
     assert_eq!(vfs.stat(&context, At::Cwd, "/e/g", FOLLOW).map(|stat| stat.ino), Ok(file.dentry().ino()));
