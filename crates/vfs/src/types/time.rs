@@ -45,7 +45,7 @@ impl From<SystemTime> for Timestamp {
     #[inline]
     fn from(time: SystemTime) -> Self {
         match time.duration_since(UNIX_EPOCH) {
-            Ok(since) => Self::from_parts(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+            Ok(since) => Self(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
             Err(before) => Self(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n)),
         }
     }
