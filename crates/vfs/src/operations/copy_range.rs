@@ -122,7 +122,7 @@ impl File {
         let (_, copied) = self.try_write(writer, offset, false, |contents, offset, room| {
             contents.copy_from(offset, source, source_offset, len.min(room))
         })?;
-        from.note_access(from.inode());
+        from.note_access();
         Ok(copied)
     }
 

@@ -140,18 +140,16 @@ impl File {
         if self.kind == FileKind::Directory { Err(Error::IsDirectory) } else { Ok(()) }
     }
 
-    #[inline]
     pub(crate) fn read_inode(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        let inode = self.inode();
-        let count = read_at(inode, buffers, offset)?;
+        let count = read_at(self.inode(), buffers, offset)?;
         // A read of zero bytes updates atime too, as on tmpfs.
-        self.note_access(inode);
+        self.note_access();
         Ok(count)
     }
 
-    /// Updates atime of the file's inode after a read, unless the flags forbid it.
-    #[inline]
-    pub(crate) fn note_access(&self, inode: &Inode) {
+    /// Updates atime after a read, unless the flags forbid it.
+    pub(crate) fn note_access(&self) {
+        let inode = self.inode();
         if !self.no_atime() && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
             inode.set_dirty(AttrMask::ATIME);
         }
