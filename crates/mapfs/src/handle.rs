@@ -195,7 +195,8 @@ impl MapHandle {
         })
     }
 
-    /// Sets an extended attribute, or removes it.
+    /// Sets an extended attribute, or removes it. The time of change stays: the clock of a file
+    /// system may have the same time at the next change.
     ///
     /// # Errors
     /// ESTALE if there is no such inode.
@@ -206,7 +207,6 @@ impl MapHandle {
                 Some(value) => drop(node.xattrs.insert(name.into(), value.into())),
                 None => drop(node.xattrs.remove(name)),
             }
-            node.attr.ctime = Timestamp::now();
             Ok(())
         })
     }

@@ -8,7 +8,9 @@ use pando_vfs::{
     trace::{TraceOp, TraceOptions},
 };
 
-use crate::support::{Rng, assert_same, evict_all, evict_down_to, mounted, names, seed, seen, stored, with_reports};
+use crate::support::{
+    Rng, assert_same, collect_until, evict_all, evict_down_to, mounted, names, seed, seen, stored, with_reports,
+};
 
 const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
@@ -61,6 +63,64 @@ fn foreign_changes_during_a_refresh_are_noticed() {
         noticing.join().expect("no panic").expect("there");
     });
     assert_eq!(mode(), Ok(0o600));
+}
+
+/// A report for a large directory drops the names that are not in use. What is in use is shown as
+/// the store has it.
+///
+/// Seen to fail: all names are requested again; an inode that only a server counts keeps its name;
+/// its extended attributes are not requested again; an open file that a server counts loses its
+/// name.
+#[test]
+fn report_of_a_large_directory_drops_its_idle_names() {
+    /// More than are requested again.
+    const FILES: usize = 5000;
+    let (vfs, context, store) = with_reports(false, MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    let path = |i: usize| format!("/d/f{i}");
+    for i in 0..FILES {
+        drop(vfs.open(&context, At::Cwd, path(i), NEW, 0o640).expect("made"));
+    }
+    vfs.link(&context, At::Cwd, path(0), At::Cwd, "/d/link", FOLLOW).expect("linked");
+    vfs.mkdir(&context, At::Cwd, "/d/sub", 0o755).expect("made");
+    let mut within = context.clone();
+    vfs.chdir(&mut within, At::Cwd, "/d/sub").expect("there");
+    let open = |i| vfs.open(&context, At::Cwd, path(i), OpenFlags::RDONLY, 0).expect("there");
+    let (used, counted) = ([3, FILES / 2, FILES - 1], [7, FILES - 2]);
+    let files = used.map(open);
+    vfs.exports().remember(files[0].dentry(), 1).expect("the only tree");
+    let numbers = counted.map(|i| {
+        let file = open(i);
+        vfs.setxattr(&context, At::Cwd, path(i), "user.x", b"old", XattrFlags::empty(), FOLLOW).expect("set");
+        vfs.exports().remember(file.dentry(), 1).expect("the only tree");
+        file.dentry().ino()
+    });
+    vfs.sync().expect("times are stored");
+    let changed = files.iter().map(|file| file.dentry().ino()).chain([numbers[1]]);
+    changed.for_each(|ino| store.chmod(ino, 0o600).expect("changed"));
+    store.set_xattr(numbers[0], b"user.x", Some(b"new")).expect("changed");
+    store.remove(store.lookup(ROOT, "d").expect("there").expect("there"), "f5").expect("removed");
+
+    let mode = |i: usize| vfs.stat(&context, At::Cwd, path(i), FOLLOW).map(|stat| stat.mode);
+    let calls = store.calls(Call::Lookup);
+    assert_eq!((mode(5), mode(6)), (Err(Error::NoEntry), Ok(0o640)));
+    // The names in the root. The names in use in "d", and the three of these that have changed
+    // again. The two that were asked for.
+    assert_eq!(store.calls(Call::Lookup) - calls, 1 + 4 + 2);
+    // Also the root, both directories, "f6", and "f0" if it was in use as "link".
+    collect_until(|| store.cached_inodes() <= 5 + (used.len() + counted.len()) as u64);
+    assert_eq!(vfs.getcwd(&within, 4096), Ok(b"/d/sub".to_vec()));
+    assert_eq!(vfs.getxattr(&context, At::Cwd, path(7), "user.x", FOLLOW).as_deref(), Ok(&b"new"[..]));
+    for (ino, mode) in numbers.into_iter().zip([0o640, 0o600]) {
+        let known = vfs.exports().ilookup(ino).expect("counted");
+        assert_eq!(vfs.getattr(&known).map(|stat| stat.mode), Ok(mode));
+        vfs.exports().forget(ino, 1);
+    }
+    for (i, file) in used.into_iter().zip(files) {
+        assert_eq!((vfs.getattr(file.dentry()).map(|stat| stat.mode), mode(i)), (Ok(0o600), Ok(0o600)));
+        assert_eq!(vfs.d_path(&context, file.dentry(), 4096).as_deref(), Ok(path(i).as_bytes()));
+    }
+    assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
 }
 
 #[test]

@@ -153,9 +153,19 @@ impl SuperBlock {
             return;
         }
         cache.note_size();
+        self.evict_if_idle(dentry);
+    }
+
+    /// Evicts an inode or an alias, unless others use it. Waits for no lock. The caller holds no
+    /// guard and no lock.
+    pub(crate) fn evict_if_idle(self: &Arc<Self>, dentry: Counted<Dentry>) {
         if let Ok(_evicting) = self.evicting.try_read() {
-            // If its times cannot be stored now, it stays.
-            let _ = self.evict_one(&self.namespace, dentry, false);
+            if dentry.is_link() {
+                self.evict_link(&self.namespace, &dentry, false);
+            } else {
+                // If its times cannot be stored now, it stays.
+                let _ = self.evict_one(&self.namespace, dentry, false);
+            }
         }
     }
 
@@ -303,14 +313,11 @@ impl SuperBlock {
     }
 
     fn send_strays<'n>(&'n self, lock: impl Fn(NameKey) -> Option<NameGuard<'n>>) {
-        if !self.forgets.take_strays() {
-            return;
-        }
-        let _unsent = Unsent(&self.forgets);
-        for ino in self.forgets.numbers() {
+        let unsent = Unsent(&self.forgets, self.forgets.take_strays());
+        for &ino in &unsent.1 {
             match lock(self.inode_key(ino)) {
                 Some(_order) => self.send_forget(ino),
-                None => self.forgets.leave_to_others(),
+                None => self.forgets.leave_to_others(ino),
             }
         }
     }
@@ -339,12 +346,12 @@ impl SuperBlock {
 }
 
 /// Numbers that this thread is about to send. If the backing panics, others are to send them.
-struct Unsent<'a>(&'a Forgets);
+struct Unsent<'a>(&'a Forgets, Vec<u64>);
 
 impl Drop for Unsent<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.leave_to_others();
+            self.1.iter().for_each(|&ino| self.0.leave_to_others(ino));
         }
     }
 }

@@ -228,7 +228,7 @@ fn dentry_for(
         if let Some(frozen) = sb.inodes.freeze(&dentry, 1, guard) {
             evict_frozen(sb, dentry.inode(), frozen, guard);
             // A guard is held here. The next load sends the forget.
-            sb.forgets.leave_to_others();
+            sb.forgets.leave_to_others(attr.ino);
         }
         return Ok(None);
     }

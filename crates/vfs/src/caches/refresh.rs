@@ -31,6 +31,7 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     backed.clear_negative(&pin());
+    drop_unused_names(namespace, inode, directory)?;
     for name in outdated(inode, directory)? {
         if let Some(dentry) = refresh_name(namespace, dir, &name)? {
             refresh_inode(dentry.inode())?;
@@ -45,6 +46,56 @@ pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) 
 
 /// The number of names in one request.
 const BATCH: usize = 1024;
+
+/// The most cached names that are requested again because of one report. A request for a name costs
+/// about as much as the look-up that finds it again, but look-ups are made only for names that are
+/// wanted. Where nothing but time makes the reports, they come every second, so that many requests
+/// would leave no time for anything else.
+const REFRESHED_MOST: usize = 4 * BATCH;
+
+/// If many names of a directory are cached, drops those whose inodes are not in use. If only a
+/// server's clients use an inode, it stays without its name. The caller holds no guard and no lock.
+fn drop_unused_names(namespace: &Namespace, inode: &Inode, directory: &Directory) -> Result<()> {
+    // The references of the inode cache, of the entry, and of the table of handed-out numbers.
+    const COUNTED: usize = 3;
+    let sb = &inode.shard.sb;
+    if directory.dirents_after(0, &pin()).nth(REFRESHED_MOST).is_none() {
+        return Ok(());
+    }
+    let (mut position, mut is_at_end) = (0, false);
+    while !is_at_end {
+        let (mut idle, mut counted) = (Vec::new(), Vec::new());
+        {
+            let guard = pin();
+            let batch: Vec<_> = directory.dirents_after(position, &guard).take(BATCH).collect();
+            is_at_end = batch.len() < BATCH;
+            for dirent in batch {
+                position = dirent.to_ref().position();
+                let Some(shown) = dirent.to_ref().value.load(&guard) else { continue };
+                let dentry = shown.to_ref();
+                if !dentry.is_link() && sb.nodes.is_counted(dentry.inode().ino, &guard) {
+                    counted.push(Box::<[u8]>::from(dirent.to_ref().name.as_bytes()));
+                } else {
+                    idle.extend(shown.get());
+                }
+            }
+        }
+        idle.into_iter().for_each(|dentry| sb.evict_if_idle(dentry));
+        for name in counted {
+            let hash = sb.hash(inode.ino, &name);
+            let _lock = namespace.names.lock(&[Lockable::name(inode, hash)?.key]);
+            let guard = pin();
+            let Some(dirent) = directory.dirent(hash, &name, &guard) else { continue };
+            let shown = dirent.to_ref().value.load(&guard).filter(|shown| shown.count() <= COUNTED);
+            let Some(shown) = shown else { continue };
+            if shown.to_ref().inode().has_xattrs() {
+                shown.to_ref().inode().set_reported();
+            }
+            unbind(directory, dirent, &guard);
+        }
+    }
+    Ok(())
+}
 
 /// The cached names of which the backing has another answer than the cache. All of them are
 /// requested, in few calls and without their locks. So a name may be here that is up to date by

@@ -127,7 +127,8 @@ impl Feed {
 
     /// Another user of the store has changed a name of this directory, or an inode that a name of
     /// it leads to, or its own attributes. An inode with several names is reported for the
-    /// directory of each.
+    /// directory of each. The tree requests all cached names of the directory again. If these are
+    /// more than 4,096, it drops those that are not in use.
     pub fn directory_changed(&self, dir: u64) {
         count_in(&self.0.directories, dir);
         self.tell(ChangeByOthers::Directory(dir));

@@ -553,7 +553,7 @@ impl Inode {
         if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
             // The backing is told later: this may run under a guard, and the backing may wait.
             sb.forgets.add(self.ino);
-            sb.forgets.leave_to_others();
+            sb.forgets.leave_to_others(self.ino);
         }
     }
 

@@ -110,7 +110,7 @@ impl InodeCache {
     }
 }
 
-/// Two numbers seldom share the lock of a part.
+/// Two numbers seldom share the lock of a part. One bit for each of these fits into a word.
 const FORGET_PARTS: usize = 64;
 
 /// Numbers of released inodes that the backing must still be told to forget. A number that is
@@ -118,20 +118,24 @@ const FORGET_PARTS: usize = 64;
 pub(crate) struct Forgets {
     /// Each part is guarded by its own mutex, a leaf.
     parts: [Mutex<BTreeSet<u64>>; FORGET_PARTS],
-    /// Whether there may be numbers that no thread is about to send. Atomic, with release and
-    /// acquire.
-    has_strays: AtomicBool,
+    /// A bit for each part: whether it may have numbers that no thread is about to send. Atomic,
+    /// with release and acquire.
+    strays: AtomicU64,
 }
 
 impl Default for Forgets {
     fn default() -> Self {
-        Self { parts: std::array::from_fn(|_| Mutex::default()), has_strays: AtomicBool::new(false) }
+        Self { parts: std::array::from_fn(|_| Mutex::default()), strays: AtomicU64::new(0) }
     }
 }
 
 impl Forgets {
+    const fn part_of(ino: u64) -> usize {
+        ino as usize % FORGET_PARTS
+    }
+
     fn part(&self, ino: u64) -> MutexGuard<'_, BTreeSet<u64>> {
-        lock(&self.parts[ino as usize % FORGET_PARTS])
+        lock(&self.parts[Self::part_of(ino)])
     }
 
     /// Adds a number. The caller sends it, or calls [`Forgets::leave_to_others`].
@@ -139,9 +143,9 @@ impl Forgets {
         self.part(ino).insert(ino);
     }
 
-    /// The caller will not send what it has added. Some other thread is to do it.
-    pub(crate) fn leave_to_others(&self) {
-        self.has_strays.store(true, Ordering::Release);
+    /// The caller will not send a number that it has added. Some other thread is to do it.
+    pub(crate) fn leave_to_others(&self, ino: u64) {
+        self.strays.fetch_or(1 << Self::part_of(ino), Ordering::Release);
     }
 
     /// Removes a number. True if it was there.
@@ -149,15 +153,24 @@ impl Forgets {
         self.part(ino).remove(&ino)
     }
 
-    /// Whether there may be numbers that no thread is about to send. From then on the caller is.
-    pub(crate) fn take_strays(&self) -> bool {
+    /// All numbers that no thread may be about to send. From then on the caller is.
+    pub(crate) fn take_strays(&self) -> Vec<u64> {
         // Loaded first: as a rule there are none, and then nothing is written.
-        self.has_strays.load(Ordering::Acquire) && self.has_strays.swap(false, Ordering::AcqRel)
+        if self.strays.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let strays = self.strays.swap(0, Ordering::AcqRel);
+        self.numbers_in(|part| strays >> part & 1 == 1)
     }
 
     /// All numbers.
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.parts.iter().flat_map(|part| lock(part).iter().copied().collect::<Vec<_>>()).collect()
+        self.numbers_in(|_| true)
+    }
+
+    fn numbers_in(&self, wanted: impl Fn(usize) -> bool) -> Vec<u64> {
+        let parts = self.parts.iter().enumerate().filter(|(index, _)| wanted(*index));
+        parts.flat_map(|(_, part)| lock(part).iter().copied().collect::<Vec<_>>()).collect()
     }
 }
 
