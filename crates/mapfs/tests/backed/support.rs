@@ -9,12 +9,13 @@ use crate::EXACT_REPORTS;
 
 #[path = "../../../vfs/tests/support/collect.rs"]
 mod collect;
-#[path = "../../../vfs/tests/support/splitmix.rs"]
-mod splitmix;
+#[path = "../../../vfs/tests/support/random.rs"]
+mod random;
 #[path = "../../../vfs/tests/support/watched.rs"]
 mod watched;
 
 pub use collect::collect_until;
+pub use random::{Rng, seed};
 pub use watched::{Used, Watched};
 
 /// The inode at a path.
@@ -32,30 +33,6 @@ pub struct Node {
 
 /// Paths and their inodes.
 pub type Tree = BTreeMap<String, Node>;
-
-/// A small generator of random numbers.
-#[derive(Debug, Clone)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        splitmix::next(&mut self.0)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-/// The seed from `PANDO_TEST_SEED`, or a new one. It is printed, so that a failing run can be
-/// repeated.
-pub fn seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let seed = pandofs_testkit::number("PANDO_TEST_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    println!("PANDO_TEST_SEED={seed}");
-    seed
-}
 
 /// A namespace over an empty store, a context of its superuser, and the store. Listings do not read
 /// ahead by themselves: on a busy machine they would, and tests that count calls would fail.
