@@ -1,0 +1,351 @@
+//! Changes of the tree. Each first reads what it needs and checks it; what then follows cannot
+//! fail. All of it is in one generation.
+//!
+//! The namespace makes the changes of one name one after the other, and creates nothing in a
+//! directory that was removed. Records that different names share, such as the inode of the
+//! directory, are changed under the lock of their part.
+
+use pando_vfs::{Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result};
+
+use crate::{
+    key::Key,
+    record::{Contents, Inode, Names, decode_xattrs, encode_xattrs},
+    staged::{Below, Changing},
+    tree::Tree,
+};
+
+/// The most names of an inode, as in ext4.
+const LINKS_MAX: u32 = 65_000;
+
+/// A name, as it was read under a [`Changing`].
+struct Place<'n> {
+    key: Key,
+    name: &'n [u8],
+    below: Below,
+    /// What the name leads to.
+    found: Option<(FileKind, u64)>,
+}
+
+/// An inode, as it was read under a [`Changing`].
+struct Loaded {
+    inode: Inode,
+    below: Below,
+}
+
+impl Tree {
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// Those of [`Change`], and those of the engine.
+    pub(crate) fn change(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
+        let done = match *change {
+            Change::Create { dir, name, attr, .. } => return Ok(Ack::Made(self.create(dir, name, attr)?)),
+            Change::CreateAnonymous { dir, attr, .. } => return Ok(Ack::Made(self.create_anonymous(dir, attr)?)),
+            Change::Link { ino, dir, name } => self.link(ino, dir, name),
+            Change::Remove { dir, name, .. } => self.remove(dir, name),
+            Change::Rename { from, to, flags, whiteout, .. } => self.rename(from, to, flags, whiteout),
+            Change::SetAttr { ino, attr, meant } => self.set_attr(ino, attr, meant),
+            Change::SetXattr { ino, name, value } => self.set_xattr(ino, name, value),
+            _ => Err(Error::NotSupported),
+        };
+        Ok(done.map(|()| Ack::Done)?)
+    }
+
+    fn place<'n>(&self, changing: &Changing<'_>, dir: u64, name: &'n [u8]) -> Result<Place<'n>> {
+        let key = self.names_key(dir, name);
+        let below = self.staged.load(changing, key)?;
+        let names = Names::decode(below.value())?;
+        let found = names.get(name).map(|name| (name.kind, name.ino));
+        Ok(Place { key, name, below, found })
+    }
+
+    /// Binds a name to an inode, or to none.
+    ///
+    /// # Errors
+    /// ENOSPC: too many names have this hash.
+    fn bind(&self, changing: &Changing<'_>, place: &Place<'_>, to: Option<(FileKind, u64)>) -> Result<()> {
+        self.staged.modify(changing, place.key, &place.below, |value| {
+            // It was decoded before, and changes only here.
+            let mut names = Names::decode(value).unwrap_or_default();
+            let fits = match to {
+                Some((kind, ino)) => names.bind(place.name, kind, ino),
+                None => {
+                    names.unbind(place.name);
+                    true
+                }
+            };
+            (names.encode(), if fits { Ok(()) } else { Err(Error::NoSpace) })
+        })
+    }
+
+    fn load(&self, changing: &Changing<'_>, ino: u64) -> Result<Loaded> {
+        let below = self.staged.load(changing, Key::inode(ino))?;
+        let inode = Inode::decode(ino, below.value().ok_or(Error::NoEntry)?)?;
+        Ok(Loaded { inode, below })
+    }
+
+    /// Changes an inode that was loaded. Others may have changed it since.
+    fn update<T>(&self, changing: &Changing<'_>, loaded: &Loaded, update: impl FnOnce(&mut Inode) -> T) -> T {
+        let ino = loaded.inode.attr.ino;
+        self.staged.modify(changing, Key::inode(ino), &loaded.below, |value| {
+            let now = value.and_then(|value| Inode::decode(ino, value).ok());
+            let mut inode = now.unwrap_or_else(|| loaded.inode.clone());
+            let result = update(&mut inode);
+            (Some(inode.encode()), result)
+        })
+    }
+
+    /// Stores a new inode, which was charged for.
+    fn add(&self, changing: &Changing<'_>, dir: u64, attr: &NodeAttr) -> NodeAttr {
+        let mut inode = Inode::new(attr.clone());
+        inode.attr.ino = self.numbers.next(dir);
+        self.staged.add(changing, Key::inode(inode.attr.ino), inode.encode());
+        inode.attr
+    }
+
+    /// Charges for an inode.
+    fn charge(&self) -> Result<()> {
+        self.inodes.charge(1).map_err(|_| Error::NoSpace)
+    }
+
+    fn expect_directory(&self, dir: u64) -> Result<()> {
+        if self.unnamed.contains(dir) { Err(Error::NoEntry) } else { Ok(()) }
+    }
+
+    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<NodeAttr> {
+        let changing = self.staged.change();
+        self.expect_directory(dir)?;
+        let place = self.place(&changing, dir, name)?;
+        if place.found.is_some() {
+            return Err(Error::Exists);
+        }
+        let parent = (attr.kind == FileKind::Directory).then(|| self.load(&changing, dir)).transpose()?;
+        self.charge()?;
+        let attr = self.add(&changing, dir, attr);
+        if let Err(error) = self.bind(&changing, &place, Some((attr.kind, attr.ino))) {
+            self.staged.remove(&changing, Key::inode(attr.ino));
+            self.inodes.release(1);
+            return Err(error);
+        }
+        if let Some(parent) = parent {
+            self.update(&changing, &parent, |parent| parent.attr.nlink += 1);
+        }
+        Ok(attr)
+    }
+
+    fn create_anonymous(&self, dir: u64, attr: &NodeAttr) -> Result<NodeAttr> {
+        let changing = self.staged.change();
+        self.expect_directory(dir)?;
+        self.charge()?;
+        let mut attr = attr.clone();
+        attr.nlink = 0;
+        let attr = self.add(&changing, dir, &attr);
+        self.staged.add(&changing, Key::unnamed(attr.ino), Vec::new());
+        self.unnamed.insert(attr.ino);
+        Ok(attr)
+    }
+
+    fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
+        let changing = self.staged.change();
+        self.expect_directory(dir)?;
+        let place = self.place(&changing, dir, name)?;
+        if place.found.is_some() {
+            return Err(Error::Exists);
+        }
+        let loaded = self.load(&changing, ino)?;
+        if loaded.inode.attr.nlink >= LINKS_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        self.bind(&changing, &place, Some((loaded.inode.attr.kind, ino)))?;
+        let was_unnamed = self.update(&changing, &loaded, |inode| {
+            inode.attr.nlink += 1;
+            inode.attr.nlink == 1
+        });
+        if was_unnamed {
+            self.staged.remove(&changing, Key::unnamed(ino));
+            self.unnamed.remove(ino);
+        }
+        Ok(())
+    }
+
+    /// Takes a name from an inode. The last one leaves it without a name until it is forgotten. A
+    /// directory has one name.
+    fn take_name(&self, changing: &Changing<'_>, loaded: &Loaded) {
+        let ino = loaded.inode.attr.ino;
+        let is_unnamed = self.update(changing, loaded, |inode| {
+            let left = inode.attr.nlink.saturating_sub(1);
+            inode.attr.nlink = if inode.attr.kind == FileKind::Directory { 0 } else { left };
+            inode.attr.nlink == 0
+        });
+        if is_unnamed {
+            // Before the record, so that a name is not added in between.
+            self.unnamed.insert(ino);
+            self.staged.add(changing, Key::unnamed(ino), Vec::new());
+        }
+    }
+
+    /// Runs a change that removes what a name leads to, if anything. A directory is removed while
+    /// nothing else changes, so that it stays empty.
+    fn removing<T>(&self, dir: u64, name: &[u8], change: impl Fn(&Changing<'_>, Place<'_>) -> Result<T>) -> Result<T> {
+        let is_dir = |place: &Place<'_>| matches!(place.found, Some((FileKind::Directory, _)));
+        let changing = self.staged.change();
+        let place = self.place(&changing, dir, name)?;
+        if !is_dir(&place) {
+            return change(&changing, place);
+        }
+        drop(changing);
+        let changing = self.staged.change_alone();
+        let place = self.place(&changing, dir, name)?;
+        change(&changing, place)
+    }
+
+    /// An inode that is about to lose a name.
+    ///
+    /// # Errors
+    /// ENOTEMPTY for a directory with names.
+    fn load_removed(&self, changing: &Changing<'_>, (kind, ino): (FileKind, u64)) -> Result<Loaded> {
+        let loaded = self.load(changing, ino)?;
+        if kind == FileKind::Directory && !self.is_empty(ino)? { Err(Error::NotEmpty) } else { Ok(loaded) }
+    }
+
+    fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
+        self.removing(dir, name, |changing, place| {
+            let found = place.found.ok_or(Error::NoEntry)?;
+            let removed = self.load_removed(changing, found)?;
+            let parent = (found.0 == FileKind::Directory).then(|| self.load(changing, dir)).transpose()?;
+            self.bind(changing, &place, None)?;
+            self.take_name(changing, &removed);
+            if let Some(parent) = parent {
+                self.update(changing, &parent, |parent| parent.attr.nlink -= 1);
+            }
+            Ok(())
+        })
+    }
+
+    fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: RenameFlags,
+        whiteout: Option<&NodeAttr>,
+    ) -> Result<()> {
+        self.removing(to.0, to.1, |changing, target| {
+            self.expect_directory(to.0)?;
+            let source = self.place(changing, from.0, from.1)?;
+            let moved = source.found.ok_or(Error::NoEntry)?;
+            let is_dir = |found: Option<(FileKind, u64)>| matches!(found, Some((FileKind::Directory, _)));
+            let exchange = flags.contains(RenameFlags::EXCHANGE);
+            if exchange && target.found.is_none() {
+                return Err(Error::NoEntry);
+            }
+            if flags.contains(RenameFlags::NOREPLACE) && target.found.is_some() {
+                return Err(Error::Exists);
+            }
+            if target.found.is_some_and(|(_, ino)| ino == moved.1) {
+                // Two names of one inode: nothing happens.
+                return Ok(());
+            }
+            let replaced = match target.found.filter(|_| !exchange) {
+                Some((FileKind::Directory, _)) if !is_dir(Some(moved)) => return Err(Error::IsDirectory),
+                Some((kind, _)) if kind != FileKind::Directory && is_dir(Some(moved)) => {
+                    return Err(Error::NotDirectory);
+                }
+                Some(found) => Some(self.load_removed(changing, found)?),
+                None => None,
+            };
+            // How many directories each of the two gets.
+            let left = i32::from(exchange && is_dir(target.found)) - i32::from(is_dir(Some(moved)));
+            let gained = i32::from(is_dir(Some(moved))) - i32::from(is_dir(target.found));
+            let parents = match from.0 == to.0 {
+                true => [(from.0, left + gained), (to.0, 0)],
+                false => [(from.0, left), (to.0, gained)],
+            };
+            let load = |(dir, more): (u64, i32)| Ok::<_, Error>((self.load(changing, dir)?, more));
+            let parents: Vec<_> =
+                parents.into_iter().filter(|(_, more)| *more != 0).map(load).collect::<Result<_>>()?;
+            if whiteout.is_some() {
+                self.charge()?;
+            }
+            self.bind(changing, &target, Some(moved))?;
+            let old = match whiteout {
+                Some(attr) => {
+                    let attr = self.add(changing, from.0, attr);
+                    Some((attr.kind, attr.ino))
+                }
+                None => target.found.filter(|_| exchange),
+            };
+            self.bind(changing, &source, old)?;
+            if let Some(replaced) = replaced {
+                self.take_name(changing, &replaced);
+            }
+            for (parent, more) in parents {
+                self.update(changing, &parent, |parent| {
+                    parent.attr.nlink = parent.attr.nlink.saturating_add_signed(more);
+                });
+            }
+            Ok(())
+        })
+    }
+
+    fn set_attr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()> {
+        let changing = self.staged.change();
+        let loaded = self.load(&changing, ino)?;
+        self.update(&changing, &loaded, |inode| inode.attr.assign(attr, meant));
+        Ok(())
+    }
+
+    fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let changing = self.staged.change();
+        let loaded = self.load(&changing, ino)?;
+        let below = self.staged.load(&changing, Key::xattrs(ino))?;
+        let known = decode_xattrs(below.value())?;
+        if value.is_none() && !known.iter().any(|(known, _)| **known == *name) {
+            return Err(Error::NoData);
+        }
+        let is_left = self.staged.modify(&changing, Key::xattrs(ino), &below, |stored| {
+            let mut xattrs = decode_xattrs(stored).unwrap_or_default();
+            xattrs.retain(|(known, _)| **known != *name);
+            xattrs.extend(value.map(|value| (name.into(), value.into())));
+            let encoded = encode_xattrs(&xattrs);
+            let is_left = encoded.is_some();
+            (encoded, is_left)
+        });
+        self.update(&changing, &loaded, |inode| inode.has_xattrs = is_left);
+        Ok(())
+    }
+
+    /// Frees an inode without a name that the namespace does not use any more. `may_wait`: for the
+    /// engine. False if it would have to wait.
+    pub(crate) fn free(&self, changing: &Changing<'_>, ino: u64, may_wait: bool) -> Result<bool> {
+        if !may_wait && !self.staged.is_staged(Key::inode(ino)) {
+            return Ok(false);
+        }
+        let loaded = match self.load(changing, ino) {
+            Err(Error::NoEntry) => return Ok(true),
+            loaded => loaded?,
+        };
+        if loaded.inode.attr.nlink > 0 {
+            return Ok(true);
+        }
+        self.staged.modify(changing, Key::inode(ino), &loaded.below, |_| (None, ()));
+        self.inodes.release(1);
+        for (key, is_there) in [
+            (Key::unnamed(ino), true),
+            (Key::xattrs(ino), loaded.inode.has_xattrs),
+            (Key::contents(ino), loaded.inode.contents == Contents::Record && loaded.inode.attr.blocks > 0),
+        ] {
+            if is_there {
+                self.staged.remove(changing, key);
+            }
+        }
+        if let Contents::File(number) = loaded.inode.contents {
+            let mut file_changes = self.file_changes();
+            file_changes.written.remove(&number);
+            file_changes.removed.push(number);
+        }
+        if loaded.inode.attr.kind == FileKind::Directory {
+            self.numbers.forget(ino);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,228 @@
+//! Commits generations: at intervals, and when someone waits for it.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+use pando_kv::{Delta, Numbers, Outcome, Transaction};
+use pando_vfs::{Error, Result};
+
+use crate::{
+    key::Key,
+    staged::{Pressure, Staged, from_engine},
+    tree::{Generation, Tree},
+};
+
+/// The numbers in the record of totals.
+pub(crate) const COMMITS: usize = 0;
+pub(crate) const NEXT_RUN: usize = 1;
+pub(crate) const INODES: usize = 2;
+
+/// After a commit that has failed, the next attempt is made this much later, unless someone waits.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How often a transaction is committed that the engine does not take.
+const ATTEMPTS: usize = 64;
+
+/// See the module. The thread that commits is [`Committer::run`].
+pub(crate) struct Committer {
+    interval: Duration,
+    /// Guarded by its own mutex, a leaf.
+    state: Mutex<State>,
+    /// For the thread.
+    wanted: Condvar,
+    /// For those who wait.
+    attempted: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The generation that is collected.
+    collected: u64,
+    /// The generations before this one are committed.
+    committed: u64,
+    /// Someone waits for the generations before this one.
+    wanted: u64,
+    /// How many attempts have failed, and the last error.
+    failed: (u64, Option<Error>),
+    /// The thread is to end.
+    is_ending: bool,
+    /// It has ended, and what the last attempt has returned.
+    ended: Option<Result<()>>,
+}
+
+impl Committer {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { interval, state: Mutex::default(), wanted: Condvar::new(), attempted: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything is committed that was changed before.
+    ///
+    /// # Errors
+    /// Those of the attempt to commit it.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let mut state = self.state();
+        if state.is_ending {
+            return Err(Error::Io);
+        }
+        let (end, failed) = (state.collected + 1, state.failed.0);
+        state.wanted = state.wanted.max(end);
+        self.wanted.notify_one();
+        let is_waiting = |state: &mut State| state.committed < end && state.failed.0 == failed && state.ended.is_none();
+        state = self.attempted.wait_while(state, is_waiting).unwrap_or_else(PoisonError::into_inner);
+        if state.committed >= end { Ok(()) } else { Err(state.failed.1.unwrap_or(Error::Io)) }
+    }
+
+    /// Before a change: sees to it that uncommitted changes do not take too much memory. The caller
+    /// holds no [`Changing`](crate::staged::Changing).
+    ///
+    /// # Errors
+    /// Those of a commit that must come first.
+    pub(crate) fn make_room(&self, staged: &Staged) -> Result<()> {
+        match staged.pressure() {
+            Pressure::None => Ok(()),
+            Pressure::Some => {
+                let mut state = self.state();
+                if state.wanted <= state.committed {
+                    state.wanted = state.collected + 1;
+                    self.wanted.notify_one();
+                }
+                Ok(())
+            }
+            Pressure::Full => self.commit(),
+        }
+    }
+
+    /// Commits what is left, and ends the thread.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.is_ending = true;
+        self.wanted.notify_one();
+    }
+
+    /// Waits until the thread has ended. Returns what its last attempt has returned.
+    pub(crate) fn wait_for_end(&self) -> Result<()> {
+        let state = self.attempted.wait_while(self.state(), |state| state.ended.is_none());
+        state.unwrap_or_else(PoisonError::into_inner).ended.unwrap_or(Ok(()))
+    }
+
+    /// Commits until the end, and then closes the store.
+    pub(crate) fn run(&self, tree: Arc<Tree>) {
+        let mut closed = None;
+        loop {
+            let interval = if closed.is_some() { RETRY } else { self.interval };
+            let is_idle = |state: &mut State| state.wanted <= state.committed && !state.is_ending;
+            let waited = self.wanted.wait_timeout_while(self.state(), interval, is_idle);
+            let is_last = waited.unwrap_or_else(PoisonError::into_inner).0.is_ending;
+            let attempt = self.attempt(&tree, &mut closed);
+            if is_last {
+                // The thread that drops the driver may still have the tree for a moment.
+                while Arc::strong_count(&tree) > 1 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                drop((closed, tree));
+                self.state().ended = Some(attempt);
+                self.attempted.notify_all();
+                return;
+            }
+            let mut state = self.state();
+            if let Err(error) = attempt {
+                state.failed = (state.failed.0 + 1, Some(error));
+                // Those who wait for it get the error.
+                state.wanted = state.committed;
+            }
+            drop(state);
+            self.attempted.notify_all();
+        }
+    }
+
+    /// Commits the generation that is closed, if there is one, and then the next.
+    fn attempt(&self, tree: &Tree, closed: &mut Option<Generation>) -> Result<()> {
+        loop {
+            let is_old = closed.is_some();
+            let generation = match closed {
+                Some(generation) => generation,
+                None => closed.insert(self.close(tree)?),
+            };
+            if !generation.is_empty() {
+                commit(tree, generation)?;
+            }
+            *closed = None;
+            self.state().committed += 1;
+            if !is_old {
+                return Ok(());
+            }
+        }
+    }
+
+    fn close(&self, tree: &Tree) -> Result<Generation> {
+        for ino in tree.unnamed.take_forgotten() {
+            let changing = tree.staged.change();
+            tree.free(&changing, ino, true).inspect_err(|_| tree.unnamed.forget(ino))?;
+        }
+        // Everything that was changed before the number is counted up is in the generation.
+        Ok(tree.close(|| self.state().collected += 1))
+    }
+}
+
+/// Commits a generation: the contents first, then the records, then the removal of contents that no
+/// record has any more.
+fn commit(tree: &Tree, generation: &mut Generation) -> Result<()> {
+    flush_files(tree, generation)?;
+    commit_records(tree, generation)?;
+    tree.staged.finish().map_err(from_engine)?;
+    generation.batches.clear();
+    // A file that stays is found when the store is opened.
+    for number in generation.files.removed.drain(..) {
+        let _ = tree.files.remove(number);
+    }
+    Ok(())
+}
+
+/// Flushes the files of contents that were written or made.
+fn flush_files(tree: &Tree, generation: &mut Generation) -> Result<()> {
+    if tree.has_lost_contents.load(Ordering::Relaxed) {
+        return Err(Error::Io);
+    }
+    let files = &mut generation.files;
+    let written = files.written.drain().try_for_each(|(_, file)| file.sync());
+    let flushed = written.and_then(|()| if std::mem::take(&mut files.made) { tree.files.sync() } else { Ok(()) });
+    // The kernel may have dropped what was not written, and a later flush would return success.
+    flushed.inspect_err(|_| tree.has_lost_contents.store(true, Ordering::Relaxed)).map_err(Error::from)
+}
+
+/// Commits the records, unless a former attempt has done it.
+fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
+    let engine = &tree.staged.engine;
+    let read = || -> Result<(Option<Vec<u8>>, i64, i64)> {
+        let totals = engine.snapshot().and_then(|snapshot| snapshot.get_one(&Key::TOTALS)).map_err(from_engine)?;
+        let numbers = Numbers::of(totals.as_deref());
+        Ok((totals, numbers.get(COMMITS), numbers.get(INODES)))
+    };
+    // Each commit changes the count of commits, and asserts that it was the same when it was read.
+    // So a transaction whose outcome is unknown is made once or never.
+    let (mut totals, mut commits, mut inodes) = read()?;
+    let before = *generation.commits_before.get_or_insert(commits);
+    for _ in 0..ATTEMPTS {
+        if commits != before {
+            break;
+        }
+        let mut transaction = Transaction::new();
+        transaction.expect(&*Key::TOTALS, totals);
+        transaction.merge(&*Key::TOTALS, COMMITS, Delta::Add(1));
+        transaction.merge(&*Key::TOTALS, NEXT_RUN, Delta::AtLeast(generation.next_run.cast_signed()));
+        transaction.merge(&*Key::TOTALS, INODES, Delta::Add(generation.inodes.cast_signed() - inodes));
+        generation.batches.iter().for_each(|batch| batch.add_to(&mut transaction));
+        if engine.commit(&transaction).map_err(from_engine)? == Outcome::TooLarge {
+            break;
+        }
+        (totals, commits, inodes) = read()?;
+    }
+    if commits == before + 1 { Ok(()) } else { Err(Error::Io) }
+}

@@ -1,0 +1,86 @@
+//! Inode numbers. Each directory takes those of its files from a run of its own, so that their
+//! records stand side by side. A number is never used again.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The bits of a number that count within its run.
+pub(crate) const RUN_BITS: u32 = 8;
+/// The number of the root directory, which is in the first run.
+pub(crate) const ROOT: u64 = 1;
+
+const PARTS: usize = 16;
+/// The most directories of a part whose runs are remembered.
+const DIRECTORIES: usize = 4096;
+
+/// See the module.
+pub(crate) struct InodeNumbers {
+    /// The first run that no directory has. Atomic: a single independent value.
+    next_run: AtomicU64,
+    /// The next number of each directory, unless its run is used up. Each part is guarded by its
+    /// own mutex, a leaf.
+    parts: [Mutex<HashMap<u64, u64>>; PARTS],
+}
+
+impl InodeNumbers {
+    pub(crate) fn new(next_run: u64) -> Self {
+        Self { next_run: AtomicU64::new(next_run.max(1)), parts: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn part(&self, dir: u64) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new number for an inode of a directory.
+    pub(crate) fn next(&self, dir: u64) -> u64 {
+        let mut part = self.part(dir);
+        let number = part.remove(&dir).unwrap_or_else(|| self.next_run.fetch_add(1, Ordering::Relaxed) << RUN_BITS);
+        let after = number + 1;
+        if after >> RUN_BITS == number >> RUN_BITS {
+            if part.len() >= DIRECTORIES {
+                part.clear();
+            }
+            part.insert(dir, after);
+        }
+        number
+    }
+
+    /// The tree does not use a directory any more. The rest of its run is not used.
+    pub(crate) fn forget(&self, dir: u64) {
+        self.part(dir).remove(&dir);
+    }
+
+    /// All runs that were handed out are before this one.
+    pub(crate) fn next_run(&self) -> u64 {
+        self.next_run.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_have_runs_of_their_own() {
+        let numbers = InodeNumbers::new(0);
+        let all: Vec<u64> = (0..600).map(|i| numbers.next(i % 2)).collect();
+        let of = |dir| all.iter().skip(dir).step_by(2).copied().collect::<Vec<_>>();
+        for dir in [0, 1] {
+            let runs: Vec<u64> = of(dir).iter().map(|number| number >> RUN_BITS).collect();
+            assert_eq!(runs.chunk_by(|one, other| one == other).count(), 2, "{runs:?}");
+        }
+        assert!(!all.contains(&ROOT));
+        let mut distinct = all.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 600);
+        assert_eq!(numbers.next_run(), 5);
+        let later = InodeNumbers::new(numbers.next_run());
+        assert!(!distinct.contains(&later.next(0)));
+    }
+}

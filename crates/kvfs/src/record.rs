@@ -1,0 +1,221 @@
+//! The values of records: inodes, names, extended attributes. Numbers are little-endian.
+
+use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp, Xattr};
+
+/// Where the contents of a regular file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// In a record of their own, or nowhere if the file is empty.
+    Record,
+    /// In a file of the host with this number.
+    File(u64),
+}
+
+/// An inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Inode {
+    /// Its number is not stored: it is in the key.
+    pub attr: NodeAttr,
+    pub contents: Contents,
+    /// Whether it has a record of extended attributes.
+    pub has_xattrs: bool,
+}
+
+const KINDS: [FileKind; 7] = [
+    FileKind::File,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::Fifo,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Socket,
+];
+
+fn kind_to_byte(kind: FileKind) -> u8 {
+    KINDS.iter().position(|known| *known == kind).unwrap_or_default() as u8
+}
+
+fn kind_of_byte(byte: u8) -> Result<FileKind> {
+    KINDS.get(usize::from(byte)).copied().ok_or(Error::Io)
+}
+
+/// Bits of the second byte of an inode.
+const HAS_XATTRS: u8 = 1;
+const IN_FILE: u8 = 2;
+
+/// Reads a value from its beginning to its end. Where it is too short, the store is damaged: EIO.
+struct Reader<'v>(&'v [u8]);
+
+impl<'v> Reader<'v> {
+    fn bytes(&mut self, len: usize) -> Result<&'v [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Error::Io)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Result<Timestamp> {
+        self.array().map(i64::from_le_bytes).map(Timestamp)
+    }
+}
+
+impl Inode {
+    pub(crate) const fn new(attr: NodeAttr) -> Self {
+        Self { attr, contents: Contents::Record, has_xattrs: false }
+    }
+
+    /// The inode of a record.
+    ///
+    /// # Errors
+    /// EIO: the record is damaged.
+    pub(crate) fn decode(ino: u64, value: &[u8]) -> Result<Self> {
+        let mut value = Reader(value);
+        let kind = kind_of_byte(value.u8()?)?;
+        let flags = value.u8()?;
+        let mode = u32::from(value.u16()?);
+        let mut attr = NodeAttr::new(ino, kind, mode, Timestamp(0));
+        (attr.uid, attr.gid) = (value.u32()?, value.u32()?);
+        (attr.nlink, attr.rdev) = (value.u32()?, value.u32()?);
+        (attr.size, attr.blocks) = (value.u64()?, value.u64()?);
+        (attr.atime, attr.mtime, attr.ctime, attr.btime) = (value.time()?, value.time()?, value.time()?, value.time()?);
+        let contents = if flags & IN_FILE != 0 { Contents::File(value.u64()?) } else { Contents::Record };
+        attr.target = value.0.into();
+        Ok(Self { attr, contents, has_xattrs: flags & HAS_XATTRS != 0 })
+    }
+
+    /// The value of the record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let attr = &self.attr;
+        let mut flags = if self.has_xattrs { HAS_XATTRS } else { 0 };
+        if let Contents::File(_) = self.contents {
+            flags |= IN_FILE;
+        }
+        let mut value = Vec::with_capacity(76 + attr.target.len());
+        value.extend([kind_to_byte(attr.kind), flags]);
+        value.extend((attr.mode as u16).to_le_bytes());
+        [attr.uid, attr.gid, attr.nlink, attr.rdev].iter().for_each(|number| value.extend(number.to_le_bytes()));
+        [attr.size, attr.blocks].iter().for_each(|number| value.extend(number.to_le_bytes()));
+        let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
+        times.iter().for_each(|time| value.extend(time.0.to_le_bytes()));
+        if let Contents::File(number) = self.contents {
+            value.extend(number.to_le_bytes());
+        }
+        value.extend(&attr.target);
+        value
+    }
+}
+
+/// A name of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// Distinguishes names with the same hash. It stays as long as the name.
+    pub slot: u8,
+    pub kind: FileKind,
+    pub ino: u64,
+    pub name: Box<[u8]>,
+}
+
+/// The names of a directory with one hash: as a rule one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Names(pub Vec<Name>);
+
+/// The most names with one hash.
+pub(crate) const SLOTS: u8 = 8;
+
+impl Names {
+    /// The names in a record. None: no record.
+    ///
+    /// # Errors
+    /// EIO: the record is damaged.
+    pub(crate) fn decode(value: Option<&[u8]>) -> Result<Self> {
+        let mut value = Reader(value.unwrap_or_default());
+        let mut names = Vec::new();
+        while !value.0.is_empty() {
+            let (slot, kind) = (value.u8()?, kind_of_byte(value.u8()?)?);
+            let (ino, len) = (value.u64()?, value.u8()?);
+            names.push(Name { slot, kind, ino, name: value.bytes(usize::from(len))?.into() });
+        }
+        Ok(Self(names))
+    }
+
+    /// The value of the record. None: without names there is no record.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        for name in &self.0 {
+            value.extend([name.slot, kind_to_byte(name.kind)]);
+            value.extend(name.ino.to_le_bytes());
+            value.push(name.name.len() as u8);
+            value.extend(&name.name);
+        }
+        (!value.is_empty()).then_some(value)
+    }
+
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Name> {
+        self.0.iter().find(|known| *known.name == *name)
+    }
+
+    /// Binds a name to an inode, whether the name is there or not. False if there are too many
+    /// names.
+    pub(crate) fn bind(&mut self, name: &[u8], kind: FileKind, ino: u64) -> bool {
+        if let Some(known) = self.0.iter_mut().find(|known| *known.name == *name) {
+            (known.kind, known.ino) = (kind, ino);
+            return true;
+        }
+        let Some(slot) = (0..SLOTS).find(|slot| self.0.iter().all(|known| known.slot != *slot)) else { return false };
+        self.0.push(Name { slot, kind, ino, name: name.into() });
+        self.0.sort_by_key(|name| name.slot);
+        true
+    }
+
+    pub(crate) fn unbind(&mut self, name: &[u8]) {
+        self.0.retain(|known| *known.name != *name);
+    }
+}
+
+/// The extended attributes in a record. None: no record.
+///
+/// # Errors
+/// EIO: the record is damaged.
+pub(crate) fn decode_xattrs(value: Option<&[u8]>) -> Result<Vec<Xattr>> {
+    let mut value = Reader(value.unwrap_or_default());
+    let mut xattrs = Vec::new();
+    while !value.0.is_empty() {
+        let (name, bytes) = (value.u8()?, value.u32()?);
+        let name = value.bytes(usize::from(name))?.into();
+        xattrs.push((name, value.bytes(bytes as usize)?.into()));
+    }
+    Ok(xattrs)
+}
+
+/// The value of a record of extended attributes. None: without them there is no record.
+pub(crate) fn encode_xattrs(xattrs: &[Xattr]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    for (name, bytes) in xattrs {
+        value.push(name.len() as u8);
+        value.extend((bytes.len() as u32).to_le_bytes());
+        value.extend(name);
+        value.extend(bytes);
+    }
+    (!value.is_empty()).then_some(value)
+}

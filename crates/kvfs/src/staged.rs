@@ -1,0 +1,361 @@
+//! Changes that are not committed yet, in memory, over an engine.
+//!
+//! Each change belongs to a generation: the one that is collected when the change is made. Then the
+//! generation is closed while no operation is in the middle of its changes, and committed as one
+//! transaction. Meanwhile the next one is collected. So what a crash leaves are the operations
+//! before some instant, all of them whole.
+//!
+//! A record is looked for in the generation that is collected, then in the one that is committed,
+//! and then in the engine.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use pando_kv::{Engine, Snapshot, Transaction};
+use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
+use pando_vfs::{Error, Result};
+
+use crate::{key::Key, numbers::RUN_BITS};
+
+/// Records of one directory, or of a run of inodes, share a part. Others seldom do.
+const PARTS: usize = 64;
+
+/// See the module.
+pub(crate) struct Staged {
+    pub engine: Box<dyn Engine>,
+    /// What the engine has. It has every generation whose changes are in no part any more. Guarded
+    /// by its own lock, a leaf.
+    snapshot: RwLock<Arc<dyn Snapshot>>,
+    /// Held shared by an operation while it makes its changes, and exclusively when a generation is
+    /// closed.
+    gate: BiasedRwLock<()>,
+    /// Each is guarded by its own mutex, a leaf.
+    parts: Vec<Mutex<Part>>,
+    /// The bytes of the largest part, in units of [`SOME`]. Atomic: a hint.
+    fullness: AtomicUsize,
+}
+
+/// With so many bytes of changes in a part, the generation is to be committed. With several times
+/// as many, operations wait for it.
+const SOME: usize = 8 << 20;
+const SEVERAL: usize = 4;
+
+/// How urgent a commit is, because of the memory that changes take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    None,
+    /// Soon.
+    Some,
+    /// Before any further change.
+    Full,
+}
+
+#[derive(Default)]
+struct Part {
+    /// The generation that is collected.
+    collected: Changes,
+    /// The bytes that its changes have taken. Those of changes that were replaced count, too.
+    bytes: usize,
+    /// The one that is committed.
+    committing: Arc<Changes>,
+}
+
+/// The changes of a generation.
+type Changes = BTreeMap<Key, Staging>;
+
+/// The state of a record after the changes of a generation.
+#[derive(Debug, Clone)]
+struct Staging {
+    /// None: there is no record.
+    value: Option<Box<[u8]>>,
+    /// Before the generation, there was no record.
+    is_new: bool,
+}
+
+/// The permission to change records. What one operation changes under one permission is in one
+/// generation.
+pub(crate) enum Changing<'s> {
+    Shared {
+        _gate: BiasedReadGuard<'s, ()>,
+    },
+    /// No other operation changes anything.
+    Alone {
+        _gate: BiasedWriteGuard<'s, ()>,
+    },
+}
+
+/// The value of a record, as it was read under a [`Changing`].
+pub(crate) struct Below(Option<Vec<u8>>);
+
+impl Below {
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+}
+
+impl Staged {
+    pub(crate) fn new(engine: Box<dyn Engine>) -> pando_kv::Result<Self> {
+        let snapshot = RwLock::new(engine.snapshot()?.into());
+        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
+        Ok(Self { engine, snapshot, gate: BiasedRwLock::new(()), parts, fullness: AtomicUsize::new(0) })
+    }
+
+    /// Waits while a generation is closed.
+    pub(crate) fn change(&self) -> Changing<'_> {
+        Changing::Shared { _gate: self.gate.read() }
+    }
+
+    /// As [`Staged::change`]. None if it would have to wait.
+    pub(crate) fn try_change(&self) -> Option<Changing<'_>> {
+        Some(Changing::Shared { _gate: self.gate.try_read()? })
+    }
+
+    /// Waits until no other operation is in the middle of its changes.
+    pub(crate) fn change_alone(&self) -> Changing<'_> {
+        Changing::Alone { _gate: self.gate.write() }
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        match self.fullness.load(Ordering::Relaxed) {
+            0 => Pressure::None,
+            1..SEVERAL => Pressure::Some,
+            _ => Pressure::Full,
+        }
+    }
+
+    fn part(&self, key: &Key) -> MutexGuard<'_, Part> {
+        let group = if key.is_names() { key.number() } else { key.number() >> RUN_BITS };
+        let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.parts[mixed as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from the engine. A snapshot fails for good after a failure of the storage, so then a
+    /// new one is taken. `read` may be called twice.
+    fn read<T>(&self, read: &mut dyn FnMut(&dyn Snapshot) -> pando_kv::Result<T>) -> Result<T> {
+        let snapshot = Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner));
+        match read(&*snapshot) {
+            Err(pando_kv::Error::Io(_)) => self.renew_snapshot().and_then(|snapshot| read(&*snapshot)),
+            found => found,
+        }
+        .map_err(from_engine)
+    }
+
+    fn renew_snapshot(&self) -> pando_kv::Result<Arc<dyn Snapshot>> {
+        // Under the lock, so that no older one replaces a newer one.
+        let mut place = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        *place = self.engine.snapshot()?.into();
+        Ok(Arc::clone(&place))
+    }
+
+    /// The value of a record.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn get(&self, key: Key) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_many(&[key])?.pop().flatten())
+    }
+
+    /// The values of records, in the order of the keys.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values: Vec<Option<Vec<u8>>> = Vec::with_capacity(keys.len());
+        let mut missing: Vec<usize> = Vec::new();
+        for (place, key) in keys.iter().enumerate() {
+            let part = self.part(key);
+            let staged = part.collected.get(key).or_else(|| part.committing.get(key));
+            values.push(staged.and_then(|staged| staged.value.as_deref().map(Into::into)));
+            if staged.is_none() {
+                missing.push(place);
+            }
+        }
+        if !missing.is_empty() {
+            let wanted: Vec<&[u8]> = missing.iter().map(|place| &*keys[*place]).collect();
+            // After the parts were read: a generation that has left them since is in it.
+            let found = self.read(&mut |snapshot| snapshot.get(&wanted))?;
+            missing.iter().zip(found).for_each(|(place, value)| values[*place] = value);
+        }
+        Ok(values)
+    }
+
+    /// Calls `each` with the records from `from` on and before `end`, in the order of keys, until
+    /// it returns false. Both keys are of one directory, or of one run of inodes.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn scan(&self, from: Key, end: Key, each: &mut dyn FnMut(Key, &[u8]) -> bool) -> Result<()> {
+        const PAGE: usize = 256;
+        let mut start = from;
+        while start < end {
+            let mut page: BTreeMap<Key, Option<Box<[u8]>>> = BTreeMap::new();
+            let mut staged_to = None;
+            {
+                let part = self.part(&from);
+                // The younger one last: it replaces the other.
+                for changes in [&*part.committing, &part.collected] {
+                    let mut taken = changes.range(start..end);
+                    for (key, staged) in taken.by_ref().take(PAGE) {
+                        page.insert(*key, staged.value.clone());
+                    }
+                    let next = taken.next().map(|(key, _)| *key);
+                    staged_to = [staged_to, next].into_iter().flatten().min();
+                }
+            }
+            let mut unknown = false;
+            let mut stored = |key: &[u8], value: &[u8]| match Key::of(key) {
+                Some(key) => {
+                    page.entry(key).or_insert_with(|| Some(value.into()));
+                }
+                None => unknown = true,
+            };
+            // After the part was read, as above.
+            let next = self.read(&mut |snapshot| snapshot.page(&*start..&*end, PAGE, &mut stored))?;
+            let next = next.map(|next| Key::of(&next).ok_or(Error::Io)).transpose()?;
+            if unknown {
+                return Err(Error::Io);
+            }
+            // What is beyond the end of one of the sources is not complete yet.
+            let complete_to = [staged_to, next].into_iter().flatten().min();
+            for (key, value) in page {
+                if complete_to.is_some_and(|to| key >= to) {
+                    break;
+                }
+                if let Some(value) = value
+                    && !each(key, &value)
+                {
+                    return Ok(());
+                }
+            }
+            let Some(to) = complete_to else { break };
+            start = to;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the records in a range that the engine has.
+    ///
+    /// # Errors
+    /// Those of the engine, EIO for a key that no record has.
+    pub(crate) fn stored(&self, from: Key, end: Key, each: &mut dyn FnMut(Key, &[u8])) -> Result<()> {
+        let mut unknown = false;
+        let mut each = |key: &[u8], value: &[u8]| match Key::of(key) {
+            Some(key) => each(key, value),
+            None => unknown = true,
+        };
+        let snapshot = self.engine.snapshot().map_err(from_engine)?;
+        snapshot.scan(&*from..&*end, &mut each).map_err(from_engine)?;
+        if unknown { Err(Error::Io) } else { Ok(()) }
+    }
+
+    /// Reads a record that is then changed with [`Staged::modify`].
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn load(&self, _: &Changing<'_>, key: Key) -> Result<Below> {
+        // If a part has the record, what is below is not used.
+        self.get(key).map(Below)
+    }
+
+    /// Changes a record. `change` gets its value, which another operation may have changed since it
+    /// was loaded, and returns the new one. Returns what `change` returns beside it.
+    pub(crate) fn modify<T>(
+        &self,
+        _: &Changing<'_>,
+        key: Key,
+        below: &Below,
+        change: impl FnOnce(Option<&[u8]>) -> (Option<Vec<u8>>, T),
+    ) -> T {
+        let part = &mut *self.part(&key);
+        let before = part.committing.get(&key).map_or(below.0.as_deref(), |staged| staged.value.as_deref());
+        let staged = part.collected.get(&key);
+        let is_new = staged.map_or(before.is_none(), |staged| staged.is_new);
+        let (value, result) = change(staged.map_or(before, |staged| staged.value.as_deref()));
+        if value.is_none() && is_new {
+            part.collected.remove(&key);
+        } else {
+            let value = value.map(Vec::into_boxed_slice);
+            part.bytes += size_of::<(Key, Staging)>() + value.as_ref().map_or(0, |value| value.len());
+            let fullness = part.bytes / SOME;
+            if fullness > self.fullness.load(Ordering::Relaxed) {
+                self.fullness.fetch_max(fullness, Ordering::Relaxed);
+            }
+            part.collected.insert(key, Staging { value, is_new });
+        }
+        result
+    }
+
+    /// Adds a record that is not there.
+    pub(crate) fn add(&self, changing: &Changing<'_>, key: Key, value: Vec<u8>) {
+        self.modify(changing, key, &Below(None), |_| (Some(value), ()));
+    }
+
+    /// Removes a record that is there.
+    pub(crate) fn remove(&self, changing: &Changing<'_>, key: Key) {
+        self.modify(changing, key, &Below(Some(Vec::new())), |_| (None, ()));
+    }
+
+    /// Whether a record can be read without the engine.
+    pub(crate) fn is_staged(&self, key: Key) -> bool {
+        let part = self.part(&key);
+        part.collected.contains_key(&key) || part.committing.contains_key(&key)
+    }
+
+    /// Closes the generation. Its changes are the result. The one before must be
+    /// [finished](Staged::finish).
+    pub(crate) fn close(&self, _: &Changing<'_>) -> Vec<Batch> {
+        let close = |part: &Mutex<Part>| {
+            let part = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+            debug_assert!(part.committing.is_empty(), "one generation is committed at a time");
+            part.committing = Arc::new(std::mem::take(&mut part.collected));
+            part.bytes = 0;
+            Batch(Arc::clone(&part.committing))
+        };
+        self.fullness.store(0, Ordering::Relaxed);
+        self.parts.iter().map(close).filter(|batch| !batch.0.is_empty()).collect()
+    }
+
+    /// The engine has committed the closed generation.
+    ///
+    /// # Errors
+    /// Those of the engine. Then it is to be called again.
+    pub(crate) fn finish(&self) -> pando_kv::Result<()> {
+        self.renew_snapshot()?;
+        for part in &self.parts {
+            let old = std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).committing);
+            drop(old);
+        }
+        Ok(())
+    }
+}
+
+/// Changes of a closed generation.
+pub(crate) struct Batch(Arc<Changes>);
+
+impl Batch {
+    /// Adds the changes to a transaction.
+    pub(crate) fn add_to(&self, transaction: &mut Transaction) {
+        for (key, staged) in &*self.0 {
+            if staged.is_new {
+                transaction.expect_absent(&**key);
+            }
+            match &staged.value {
+                Some(value) => transaction.put(&**key, &**value),
+                None => transaction.remove(&**key),
+            }
+        }
+    }
+}
+
+/// The error of an operation for which the engine has failed.
+pub(crate) fn from_engine(error: pando_kv::Error) -> Error {
+    match error {
+        pando_kv::Error::Io(error) => error.into(),
+        _ => Error::Io,
+    }
+}

@@ -1,0 +1,300 @@
+//! The tree in the store: its records, and how they are read.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hasher,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+};
+
+use pando_sync::Quota;
+use pando_vfs::{Error, NodeAttr, Record, RecordMask, Result, Xattr};
+use siphasher::sip::SipHasher13;
+
+use crate::{
+    files::{ContentsFile, Files},
+    key::Key,
+    numbers::{InodeNumbers, RUN_BITS},
+    record::{Inode, Names, SLOTS, decode_xattrs},
+    staged::{Batch, Changing, Staged},
+};
+
+/// See the module.
+pub(crate) struct Tree {
+    pub staged: Staged,
+    pub numbers: InodeNumbers,
+    /// How many inodes there are, and may be.
+    pub inodes: Quota,
+    pub files: Box<dyn Files>,
+    /// The key of the hashes of names. Secret, so that nobody can choose names with one hash.
+    hash_key: [u8; 16],
+    /// What is done at the next commit besides the records. Guarded by its own mutex, a leaf.
+    file_changes: Mutex<FileChanges>,
+    pub unnamed: Unnamed,
+    /// A flush of contents has failed, so nothing more is committed. Atomic: only one thread uses
+    /// it.
+    pub has_lost_contents: AtomicBool,
+}
+
+/// What belongs to a generation besides its records.
+#[derive(Default)]
+pub(crate) struct FileChanges {
+    /// Files of contents that were written. They are flushed before the records are committed.
+    pub written: HashMap<u64, Arc<dyn ContentsFile>>,
+    /// Files of contents that are removed after the commit.
+    pub removed: Vec<u64>,
+    /// Whether files of contents were made.
+    pub made: bool,
+}
+
+/// A closed generation.
+pub(crate) struct Generation {
+    pub batches: Vec<Batch>,
+    pub files: FileChanges,
+    /// All numbers in it are of runs before this one.
+    pub next_run: u64,
+    /// How many inodes there are then.
+    pub inodes: u64,
+    /// How many commits there were before the first attempt to commit it.
+    pub commits_before: Option<i64>,
+}
+
+impl Generation {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.files.written.is_empty() && self.files.removed.is_empty()
+    }
+}
+
+/// The inodes that have lost their last name, or have not had one, and that the namespace still
+/// uses.
+#[derive(Default)]
+pub(crate) struct Unnamed {
+    parts: [Mutex<HashSet<u64>>; 16],
+    /// Those that it does not use any more, and that are still to be freed. Guarded by its own
+    /// mutex, a leaf.
+    forgotten: Mutex<Vec<u64>>,
+}
+
+impl Unnamed {
+    fn part(&self, ino: u64) -> MutexGuard<'_, HashSet<u64>> {
+        self.parts[ino as usize % 16].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, ino: u64) {
+        self.part(ino).insert(ino);
+    }
+
+    /// Whether it was there.
+    pub(crate) fn remove(&self, ino: u64) -> bool {
+        self.part(ino).remove(&ino)
+    }
+
+    pub(crate) fn contains(&self, ino: u64) -> bool {
+        self.part(ino).contains(&ino)
+    }
+
+    pub(crate) fn forget(&self, ino: u64) {
+        self.forgotten().push(ino);
+    }
+
+    pub(crate) fn take_forgotten(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.forgotten())
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bits of a name's hash. With the slot and the smallest cookie they fit into 63 bits.
+const HASH_BITS: u32 = 59;
+/// The first cookie of an entry. Those below stand for the start and for `.` and `..`.
+const FIRST_COOKIE: u64 = 3;
+
+/// The place of a name in its directory.
+fn cookie_of(hash: u64, slot: u8) -> u64 {
+    hash * u64::from(SLOTS) + u64::from(slot) + FIRST_COOKIE
+}
+
+impl Tree {
+    pub(crate) fn new(staged: Staged, files: Box<dyn Files>, hash_key: [u8; 16], next_run: u64, inodes: Quota) -> Self {
+        let numbers = InodeNumbers::new(next_run);
+        Self {
+            staged,
+            numbers,
+            inodes,
+            files,
+            hash_key,
+            file_changes: Mutex::default(),
+            unnamed: Unnamed::default(),
+            has_lost_contents: AtomicBool::new(false),
+        }
+    }
+
+    /// The record in which a name is, if it is there.
+    pub(crate) fn names_key(&self, dir: u64, name: &[u8]) -> Key {
+        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
+        hasher.write(name);
+        Key::names(dir, hasher.finish() >> (64 - HASH_BITS))
+    }
+
+    pub(crate) fn file_changes(&self) -> MutexGuard<'_, FileChanges> {
+        self.file_changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the generation that was collected. Calls `note` while no operation is in the middle
+    /// of its changes.
+    pub(crate) fn close(&self, note: impl FnOnce()) -> Generation {
+        let changing: Changing<'_> = self.staged.change_alone();
+        let batches = self.staged.close(&changing);
+        note();
+        let files = std::mem::take(&mut *self.file_changes());
+        let (next_run, inodes) = (self.numbers.next_run(), self.inodes.used());
+        Generation { batches, files, next_run, inodes, commits_before: None }
+    }
+
+    /// An inode.
+    ///
+    /// # Errors
+    /// ESTALE if there is none, EIO.
+    pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
+        let value = self.staged.get(Key::inode(ino))?.ok_or(Error::Stale)?;
+        Inode::decode(ino, &value)
+    }
+
+    /// Inodes, in the order of the numbers. None for a number without an inode.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn read_inodes(&self, inos: &[u64]) -> Result<Vec<Option<Result<Inode>>>> {
+        let mut found: Vec<Option<Result<Inode>>> = Vec::with_capacity(inos.len());
+        found.resize_with(inos.len(), || None);
+        let mut places: Vec<usize> = (0..inos.len()).collect();
+        places.sort_unstable_by_key(|place| inos[*place]);
+        let mut single: Vec<usize> = Vec::new();
+        for run in places.chunk_by(|one, other| inos[*one] >> RUN_BITS == inos[*other] >> RUN_BITS) {
+            let (first, last) = (inos[run[0]], inos[run[run.len() - 1]]);
+            // A scan of the run costs as much as a few single records.
+            if run.len() < 4 || (last - first) / 16 >= run.len() as u64 {
+                single.extend(run);
+                continue;
+            }
+            let mut wanted = run.iter().peekable();
+            let end = Key::inode(last.saturating_add(1));
+            self.staged.scan(Key::inode(first), end, &mut |key, value| {
+                while wanted.next_if(|place| inos[**place] < key.number()).is_some() {}
+                while let Some(place) = wanted.next_if(|place| inos[**place] == key.number()) {
+                    found[*place] = Some(Inode::decode(key.number(), value));
+                }
+                wanted.peek().is_some()
+            })?;
+        }
+        let keys: Vec<Key> = single.iter().map(|place| Key::inode(inos[*place])).collect();
+        for (place, value) in single.iter().zip(self.staged.get_many(&keys)?) {
+            found[*place] = value.map(|value| Inode::decode(inos[*place], &value));
+        }
+        Ok(found)
+    }
+
+    /// The attributes that names of a directory lead to.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn lookup(
+        &self,
+        dir: u64,
+        names: &[&[u8]],
+        each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>),
+    ) -> Result<()> {
+        let keys: Vec<Key> = names.iter().map(|name| self.names_key(dir, name)).collect();
+        let mut bound = Vec::new();
+        for (place, (name, value)) in names.iter().zip(self.staged.get_many(&keys)?).enumerate() {
+            match Names::decode(value.as_deref()) {
+                Ok(names) => match names.get(name) {
+                    Some(name) => bound.push((place, name.ino)),
+                    None => each(place, Ok(None)),
+                },
+                Err(error) => each(place, Err(error)),
+            }
+        }
+        let inos: Vec<u64> = bound.iter().map(|(_, ino)| *ino).collect();
+        for ((place, _), inode) in bound.into_iter().zip(self.read_inodes(&inos)?) {
+            // A name without its inode: the store is damaged, or the name was removed just now.
+            each(place, inode.map(|inode| inode.map(|inode| inode.attr)).transpose());
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory after a cookie.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn scan(
+        &self,
+        dir: u64,
+        cookie: u64,
+        wanted: RecordMask,
+        each: &mut dyn FnMut(Record<'_>) -> bool,
+    ) -> Result<()> {
+        /// The entries that are read at a time.
+        const PAGE: usize = 256;
+        let mut after = cookie;
+        loop {
+            let first = after.saturating_sub(FIRST_COOKIE) / u64::from(SLOTS);
+            let mut page = Vec::new();
+            let mut damaged = Ok(());
+            let end = Key::names(dir, 1 << HASH_BITS);
+            self.staged.scan(Key::names(dir, first), end, &mut |key, value| {
+                match Names::decode(Some(value)) {
+                    Ok(names) => page.extend(names.0.into_iter().filter_map(|name| {
+                        let cookie = cookie_of(key.hash(), name.slot);
+                        (cookie > after).then_some((cookie, name))
+                    })),
+                    Err(error) => damaged = Err(error),
+                }
+                page.len() < PAGE && damaged.is_ok()
+            })?;
+            damaged?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            (after, _) = (*last, page.len());
+            let inos: Vec<u64> = page.iter().map(|(_, name)| name.ino).collect();
+            let inodes = if wanted.is_empty() { Vec::new() } else { self.read_inodes(&inos)? };
+            let mut inodes = inodes.into_iter();
+            let with_xattrs = wanted.contains(RecordMask::XATTRS);
+            for (cookie, name) in &page {
+                let inode = inodes.next().flatten().and_then(Result::ok);
+                let xattrs = match &inode {
+                    Some(inode) if with_xattrs && inode.has_xattrs => self.xattrs(name.ino).ok(),
+                    Some(_) if with_xattrs => Some(Vec::new()),
+                    _ => None,
+                };
+                let mut record = Record::new(&name.name, name.ino, name.kind, *cookie);
+                record.attr = inode.as_ref().map(|inode| &inode.attr);
+                record.xattrs = xattrs.as_deref();
+                if !each(record) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Whether a directory has no names.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn is_empty(&self, dir: u64) -> Result<bool> {
+        let mut is_empty = true;
+        self.staged.scan(Key::names(dir, 0), Key::names(dir, 1 << HASH_BITS), &mut |_, _| {
+            is_empty = false;
+            false
+        })?;
+        Ok(is_empty)
+    }
+
+    /// The extended attributes of an inode.
+    ///
+    /// # Errors
+    /// Those of the engine, EIO.
+    pub(crate) fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>> {
+        decode_xattrs(self.staged.get(Key::xattrs(ino))?.as_deref())
+    }
+}
