@@ -14,6 +14,7 @@ mod nothing;
 mod peers;
 mod records;
 mod spec;
+mod store;
 mod traced;
 mod tree;
 

@@ -41,6 +41,12 @@ impl Target for HostTarget {
     }
 }
 
+/// The user who runs this process.
+pub(super) fn caller() -> Credentials {
+    let (user, group) = (process::geteuid().as_raw(), process::getegid().as_raw());
+    if user == 0 { Credentials::root() } else { Credentials::user(user, group, &[]) }
+}
+
 struct HostSession {
     /// Dropped before the directory is removed.
     vfs: Vfs,
@@ -49,10 +55,8 @@ struct HostSession {
 
 impl Session for HostSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        let (user, group) = (process::geteuid().as_raw(), process::getegid().as_raw());
-        let who = if user == 0 { Credentials::root() } else { Credentials::user(user, group, &[]) };
         let below = DirActor::at(self.dir.tree().expect("a directory of the host has a path"))?;
-        Ok(Box::new(TreeActor::over(below, &self.vfs, who)))
+        Ok(Box::new(TreeActor::over(below, &self.vfs, caller())))
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {

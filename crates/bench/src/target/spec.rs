@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Target, backed::BackedTarget, before::BeforeTarget, dir::DirTarget, host::HostTarget, mem::MemTarget,
-    mount::MountTarget, traced::TracedTarget,
+    mount::MountTarget, store::StoreTarget, traced::TracedTarget,
 };
 #[cfg(feature = "peers")]
 use super::{maps, peers};
@@ -28,6 +28,8 @@ pub(crate) const TARGETS: &str = "Targets:
                cached inodes; PATH as for dir=
   host:before=PATH
                the same with the old locks; for statwalk
+  store=PATH   pandofs in process over a store in the directory PATH, with at
+               most 4096 cached inodes; PATH as for dir=
   dir=PATH     system calls in PATH: an empty directory of your own, or a new
                one (removed at the end)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
@@ -54,6 +56,7 @@ enum Kind {
     Dir(PathBuf),
     Host(PathBuf),
     HostBefore(PathBuf),
+    Store(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
     #[cfg(feature = "peers")]
@@ -88,10 +91,11 @@ impl FromStr for TargetSpec {
                 return Err("this program was built without the cargo feature `peers`".into());
             }
             _ => match name.split_once('=') {
-                Some(("dir" | "host" | "host:before", "")) => return Err(format!("{name} needs a path")),
+                Some(("dir" | "host" | "host:before" | "store", "")) => return Err(format!("{name} needs a path")),
                 Some(("dir", path)) => Kind::Dir(path.into()),
                 Some(("host", path)) => Kind::Host(path.into()),
                 Some(("host:before", path)) => Kind::HostBefore(path.into()),
+                Some(("store", path)) => Kind::Store(path.into()),
                 _ => return Err(format!("no such target\n\n{TARGETS}")),
             },
         };
@@ -121,6 +125,7 @@ impl TargetSpec {
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
             Kind::Host(path) => Box::new(HostTarget::new(path)),
             Kind::HostBefore(path) => Box::new(BeforeTarget { inner: Box::new(HostTarget::new(path)), misses: true }),
+            Kind::Store(path) => Box::new(StoreTarget::new(path)),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),
             #[cfg(feature = "peers")]

@@ -1,6 +1,6 @@
 use super::{
     backed::BackedTarget, before::BeforeTarget, dir::DirTarget, host::HostTarget, mem::MemTarget, mount::MountTarget,
-    traced::TracedTarget, *,
+    store::StoreTarget, traced::TracedTarget, *,
 };
 
 #[test]
@@ -163,6 +163,14 @@ fn host_target_behaves() {
     let lacks = behaves(&HostTarget::new(temp.path()));
     // Not all file systems have extended attributes.
     assert!(lacks.iter().all(|lack| matches!(*lack, "set_xattr" | "list")), "{lacks:?}");
+    assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
+}
+
+#[test]
+fn store_target_behaves() {
+    let temp = scratch();
+    let lacks = behaves(&StoreTarget::new(temp.path()));
+    assert_eq!(lacks, behaves(&BackedTarget));
     assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
 }
 
