@@ -4,7 +4,7 @@ use std::{
     fmt,
     fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -65,7 +65,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
 pub struct FileStorage(File);
 
 impl FileStorage {
-    /// Makes a file that must not exist.
+    /// Makes a file that must not exist. Only this user may read and write it.
     ///
     /// # Errors
     /// The file exists or cannot be made.
@@ -82,7 +82,7 @@ impl FileStorage {
     }
 
     fn with_options(path: &Path, options: &mut OpenOptions) -> Result<Self> {
-        let file = options.read(true).write(true).open(path)?;
+        let file = options.read(true).write(true).mode(0o600).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => Err(Error::InUse),

@@ -59,23 +59,29 @@ impl Tree {
         Ok(Place { key, name, below, found })
     }
 
-    /// Binds a name to an inode, or to none.
+    /// Binds a name to an inode.
     ///
     /// # Errors
-    /// ENOSPC: too many names have this hash.
-    fn bind(&self, changing: &Changing<'_>, place: &Place<'_>, to: Option<(FileKind, u64)>) -> Result<()> {
-        self.staged.modify(changing, place.key, &place.below, |value| {
+    /// ENOENT if the directory was removed, ENOSPC if too many of its names have this hash.
+    fn bind(&self, changing: &Changing<'_>, place: &Place<'_>, (kind, ino): (FileKind, u64)) -> Result<()> {
+        self.staged.add_name(changing, place.key, &place.below, |value| {
             // It was decoded before, and changes only here.
             let mut names = Names::decode(value).unwrap_or_default();
-            let fits = match to {
-                Some((kind, ino)) => names.bind(place.name, kind, ino),
-                None => {
-                    names.unbind(place.name);
-                    true
-                }
-            };
+            let fits = names.bind(place.name, kind, ino);
             (names.encode(), if fits { Ok(()) } else { Err(Error::NoSpace) })
-        })
+        })?
+    }
+
+    /// Binds a name that is there to another inode, or to none.
+    fn rebind(&self, changing: &Changing<'_>, place: &Place<'_>, to: Option<(FileKind, u64)>) {
+        self.staged.modify(changing, place.key, &place.below, |value| {
+            let mut names = Names::decode(value).unwrap_or_default();
+            match to {
+                Some((kind, ino)) => _ = names.bind(place.name, kind, ino),
+                None => names.unbind(place.name),
+            }
+            (names.encode(), ())
+        });
     }
 
     fn load(&self, changing: &Changing<'_>, ino: u64) -> Result<Loaded> {
@@ -98,7 +104,7 @@ impl Tree {
     /// Stores a new inode, which was charged for.
     fn add(&self, changing: &Changing<'_>, dir: u64, attr: &NodeAttr) -> NodeAttr {
         let mut inode = Inode::new(attr.clone());
-        inode.attr.ino = self.numbers.next(dir);
+        (inode.attr.ino, inode.attr.blocks) = (self.numbers.next(dir), 0);
         self.staged.add(changing, Key::inode(inode.attr.ino), inode.encode());
         inode.attr
     }
@@ -108,13 +114,8 @@ impl Tree {
         self.inodes.charge(1).map_err(|_| Error::NoSpace)
     }
 
-    fn expect_directory(&self, dir: u64) -> Result<()> {
-        if self.unnamed.contains(dir) { Err(Error::NoEntry) } else { Ok(()) }
-    }
-
     fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<NodeAttr> {
         let changing = self.staged.change();
-        self.expect_directory(dir)?;
         let place = self.place(&changing, dir, name)?;
         if place.found.is_some() {
             return Err(Error::Exists);
@@ -122,7 +123,7 @@ impl Tree {
         let parent = (attr.kind == FileKind::Directory).then(|| self.load(&changing, dir)).transpose()?;
         self.charge()?;
         let attr = self.add(&changing, dir, attr);
-        if let Err(error) = self.bind(&changing, &place, Some((attr.kind, attr.ino))) {
+        if let Err(error) = self.bind(&changing, &place, (attr.kind, attr.ino)) {
             self.staged.remove(&changing, Key::inode(attr.ino));
             self.inodes.release(1);
             return Err(error);
@@ -135,7 +136,6 @@ impl Tree {
 
     fn create_anonymous(&self, dir: u64, attr: &NodeAttr) -> Result<NodeAttr> {
         let changing = self.staged.change();
-        self.expect_directory(dir)?;
         self.charge()?;
         let mut attr = attr.clone();
         attr.nlink = 0;
@@ -147,7 +147,6 @@ impl Tree {
 
     fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
         let changing = self.staged.change();
-        self.expect_directory(dir)?;
         let place = self.place(&changing, dir, name)?;
         if place.found.is_some() {
             return Err(Error::Exists);
@@ -156,7 +155,7 @@ impl Tree {
         if loaded.inode.attr.nlink >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        self.bind(&changing, &place, Some((loaded.inode.attr.kind, ino)))?;
+        self.bind(&changing, &place, (loaded.inode.attr.kind, ino))?;
         let was_unnamed = self.update(&changing, &loaded, |inode| {
             inode.attr.nlink += 1;
             inode.attr.nlink == 1
@@ -184,42 +183,27 @@ impl Tree {
         }
     }
 
-    /// Runs a change that removes what a name leads to, if anything. A directory is removed while
-    /// nothing else changes, so that it stays empty.
-    fn removing<T>(&self, dir: u64, name: &[u8], change: impl Fn(&Changing<'_>, Place<'_>) -> Result<T>) -> Result<T> {
-        let is_dir = |place: &Place<'_>| matches!(place.found, Some((FileKind::Directory, _)));
-        let changing = self.staged.change();
-        let place = self.place(&changing, dir, name)?;
-        if !is_dir(&place) {
-            return change(&changing, place);
-        }
-        drop(changing);
-        let changing = self.staged.change_alone();
-        let place = self.place(&changing, dir, name)?;
-        change(&changing, place)
-    }
-
-    /// An inode that is about to lose a name.
+    /// Makes sure that an inode may lose a name: a directory that has none gets none any more.
     ///
     /// # Errors
-    /// ENOTEMPTY for a directory with names.
-    fn load_removed(&self, changing: &Changing<'_>, (kind, ino): (FileKind, u64)) -> Result<Loaded> {
-        let loaded = self.load(changing, ino)?;
-        if kind == FileKind::Directory && !self.is_empty(ino)? { Err(Error::NotEmpty) } else { Ok(loaded) }
+    /// ENOTEMPTY.
+    fn may_lose_name(&self, (kind, ino): (FileKind, u64)) -> Result<()> {
+        if kind == FileKind::Directory { self.staged.remove_directory(ino, || self.is_empty(ino)) } else { Ok(()) }
     }
 
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.removing(dir, name, |changing, place| {
-            let found = place.found.ok_or(Error::NoEntry)?;
-            let removed = self.load_removed(changing, found)?;
-            let parent = (found.0 == FileKind::Directory).then(|| self.load(changing, dir)).transpose()?;
-            self.bind(changing, &place, None)?;
-            self.take_name(changing, &removed);
-            if let Some(parent) = parent {
-                self.update(changing, &parent, |parent| parent.attr.nlink -= 1);
-            }
-            Ok(())
-        })
+        let changing = self.staged.change();
+        let place = self.place(&changing, dir, name)?;
+        let found = place.found.ok_or(Error::NoEntry)?;
+        let removed = self.load(&changing, found.1)?;
+        let parent = (found.0 == FileKind::Directory).then(|| self.load(&changing, dir)).transpose()?;
+        self.may_lose_name(found)?;
+        self.rebind(&changing, &place, None);
+        self.take_name(&changing, &removed);
+        if let Some(parent) = parent {
+            self.update(&changing, &parent, |parent| parent.attr.nlink = parent.attr.nlink.saturating_sub(1));
+        }
+        Ok(())
     }
 
     fn rename(
@@ -229,62 +213,71 @@ impl Tree {
         flags: RenameFlags,
         whiteout: Option<&NodeAttr>,
     ) -> Result<()> {
-        self.removing(to.0, to.1, |changing, target| {
-            self.expect_directory(to.0)?;
-            let source = self.place(changing, from.0, from.1)?;
-            let moved = source.found.ok_or(Error::NoEntry)?;
-            let is_dir = |found: Option<(FileKind, u64)>| matches!(found, Some((FileKind::Directory, _)));
-            let exchange = flags.contains(RenameFlags::EXCHANGE);
-            if exchange && target.found.is_none() {
-                return Err(Error::NoEntry);
+        let changing = self.staged.change();
+        let [source, target] = [from, to].map(|(dir, name)| self.place(&changing, dir, name));
+        let (source, target) = (source?, target?);
+        let moved = source.found.ok_or(Error::NoEntry)?;
+        let is_dir = |found: Option<(FileKind, u64)>| matches!(found, Some((FileKind::Directory, _)));
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if exchange && target.found.is_none() {
+            return Err(Error::NoEntry);
+        }
+        if flags.contains(RenameFlags::NOREPLACE) && target.found.is_some() {
+            return Err(Error::Exists);
+        }
+        if target.found.is_some_and(|(_, ino)| ino == moved.1) {
+            // Two names of one inode: nothing happens.
+            return Ok(());
+        }
+        let replaced = target.found.filter(|_| !exchange);
+        match replaced {
+            Some((FileKind::Directory, _)) if !is_dir(Some(moved)) => return Err(Error::IsDirectory),
+            Some((kind, _)) if kind != FileKind::Directory && is_dir(Some(moved)) => return Err(Error::NotDirectory),
+            _ => {}
+        }
+        // How many directories each of the two gets.
+        let left = i32::from(exchange && is_dir(target.found)) - i32::from(is_dir(Some(moved)));
+        let gained = i32::from(is_dir(Some(moved))) - i32::from(is_dir(target.found));
+        let parents =
+            if from.0 == to.0 { [(from.0, left + gained), (to.0, 0)] } else { [(from.0, left), (to.0, gained)] };
+        let load = |(dir, more): (u64, i32)| Ok::<_, Error>((self.load(&changing, dir)?, more));
+        let parents: Vec<_> = parents.into_iter().filter(|(_, more)| *more != 0).map(load).collect::<Result<_>>()?;
+        let loaded = replaced.map(|(_, ino)| self.load(&changing, ino)).transpose()?;
+        if whiteout.is_some() {
+            self.charge()?;
+        }
+        let refused = |error| {
+            self.inodes.release(u64::from(whiteout.is_some()));
+            Err(error)
+        };
+        if let Some(replaced) = replaced
+            && let Err(error) = self.may_lose_name(replaced)
+        {
+            return refused(error);
+        }
+        if let Err(error) = self.bind(&changing, &target, moved) {
+            if let Some((_, ino)) = replaced {
+                self.staged.forget_directory(ino);
             }
-            if flags.contains(RenameFlags::NOREPLACE) && target.found.is_some() {
-                return Err(Error::Exists);
+            return refused(error);
+        }
+        let old = match whiteout {
+            Some(attr) => {
+                let attr = self.add(&changing, from.0, attr);
+                Some((attr.kind, attr.ino))
             }
-            if target.found.is_some_and(|(_, ino)| ino == moved.1) {
-                // Two names of one inode: nothing happens.
-                return Ok(());
-            }
-            let replaced = match target.found.filter(|_| !exchange) {
-                Some((FileKind::Directory, _)) if !is_dir(Some(moved)) => return Err(Error::IsDirectory),
-                Some((kind, _)) if kind != FileKind::Directory && is_dir(Some(moved)) => {
-                    return Err(Error::NotDirectory);
-                }
-                Some(found) => Some(self.load_removed(changing, found)?),
-                None => None,
-            };
-            // How many directories each of the two gets.
-            let left = i32::from(exchange && is_dir(target.found)) - i32::from(is_dir(Some(moved)));
-            let gained = i32::from(is_dir(Some(moved))) - i32::from(is_dir(target.found));
-            let parents = match from.0 == to.0 {
-                true => [(from.0, left + gained), (to.0, 0)],
-                false => [(from.0, left), (to.0, gained)],
-            };
-            let load = |(dir, more): (u64, i32)| Ok::<_, Error>((self.load(changing, dir)?, more));
-            let parents: Vec<_> =
-                parents.into_iter().filter(|(_, more)| *more != 0).map(load).collect::<Result<_>>()?;
-            if whiteout.is_some() {
-                self.charge()?;
-            }
-            self.bind(changing, &target, Some(moved))?;
-            let old = match whiteout {
-                Some(attr) => {
-                    let attr = self.add(changing, from.0, attr);
-                    Some((attr.kind, attr.ino))
-                }
-                None => target.found.filter(|_| exchange),
-            };
-            self.bind(changing, &source, old)?;
-            if let Some(replaced) = replaced {
-                self.take_name(changing, &replaced);
-            }
-            for (parent, more) in parents {
-                self.update(changing, &parent, |parent| {
-                    parent.attr.nlink = parent.attr.nlink.saturating_add_signed(more);
-                });
-            }
-            Ok(())
-        })
+            None => target.found.filter(|_| exchange),
+        };
+        self.rebind(&changing, &source, old);
+        if let Some(replaced) = loaded {
+            self.take_name(&changing, &replaced);
+        }
+        for (parent, more) in parents {
+            self.update(&changing, &parent, |parent| {
+                parent.attr.nlink = parent.attr.nlink.saturating_add_signed(more);
+            });
+        }
+        Ok(())
     }
 
     fn set_attr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()> {
@@ -329,6 +322,7 @@ impl Tree {
         }
         self.staged.modify(changing, Key::inode(ino), &loaded.below, |_| (None, ()));
         self.inodes.release(1);
+        self.space.settle(loaded.inode.attr.blocks, 0);
         for (key, is_there) in [
             (Key::unnamed(ino), true),
             (Key::xattrs(ino), loaded.inode.has_xattrs),
@@ -345,6 +339,7 @@ impl Tree {
         }
         if loaded.inode.attr.kind == FileKind::Directory {
             self.numbers.forget(ino);
+            self.staged.forget_directory(ino);
         }
         Ok(true)
     }

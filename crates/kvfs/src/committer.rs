@@ -1,6 +1,7 @@
 //! Commits generations: at intervals, and when someone waits for it.
 
 use std::{
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::Duration,
@@ -19,6 +20,7 @@ use crate::{
 pub(crate) const COMMITS: usize = 0;
 pub(crate) const NEXT_RUN: usize = 1;
 pub(crate) const INODES: usize = 2;
+pub(crate) const SPACE: usize = 3;
 
 /// After a commit that has failed, the next attempt is made this much later, unless someone waits.
 const RETRY: Duration = Duration::from_secs(1);
@@ -68,7 +70,7 @@ impl Committer {
     /// Those of the attempt to commit it.
     pub(crate) fn commit(&self) -> Result<()> {
         let mut state = self.state();
-        if state.is_ending {
+        if state.is_ending || state.ended.is_some() {
             return Err(Error::Io);
         }
         let (end, failed) = (state.collected + 1, state.failed.0);
@@ -112,8 +114,16 @@ impl Committer {
         state.unwrap_or_else(PoisonError::into_inner).ended.unwrap_or(Ok(()))
     }
 
-    /// Commits until the end, and then closes the store.
+    /// The thread: commits until the end, and then closes the store.
     pub(crate) fn run(&self, tree: Arc<Tree>) {
+        // An engine that panics must not leave others waiting.
+        let end = panic::catch_unwind(AssertUnwindSafe(|| self.commit_until_end(tree))).unwrap_or(Err(Error::Io));
+        self.state().ended = Some(end);
+        self.attempted.notify_all();
+    }
+
+    /// Returns what the last attempt has returned.
+    fn commit_until_end(&self, tree: Arc<Tree>) -> Result<()> {
         let mut closed = None;
         loop {
             let interval = if closed.is_some() { RETRY } else { self.interval };
@@ -126,10 +136,7 @@ impl Committer {
                 while Arc::strong_count(&tree) > 1 {
                     thread::sleep(Duration::from_millis(1));
                 }
-                drop((closed, tree));
-                self.state().ended = Some(attempt);
-                self.attempted.notify_all();
-                return;
+                return attempt;
             }
             let mut state = self.state();
             if let Err(error) = attempt {
@@ -200,29 +207,32 @@ fn flush_files(tree: &Tree, generation: &mut Generation) -> Result<()> {
 /// Commits the records, unless a former attempt has done it.
 fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
     let engine = &tree.staged.engine;
-    let read = || -> Result<(Option<Vec<u8>>, i64, i64)> {
+    let read = || -> Result<(Option<Vec<u8>>, Numbers)> {
         let totals = engine.snapshot().and_then(|snapshot| snapshot.get_one(&Key::TOTALS)).map_err(from_engine)?;
         let numbers = Numbers::of(totals.as_deref());
-        Ok((totals, numbers.get(COMMITS), numbers.get(INODES)))
+        Ok((totals, numbers))
     };
     // Each commit changes the count of commits, and asserts that it was the same when it was read.
     // So a transaction whose outcome is unknown is made once or never.
-    let (mut totals, mut commits, mut inodes) = read()?;
-    let before = *generation.commits_before.get_or_insert(commits);
+    let (mut totals, mut numbers) = read()?;
+    let before = *generation.commits_before.get_or_insert(numbers.get(COMMITS));
     for _ in 0..ATTEMPTS {
-        if commits != before {
+        if numbers.get(COMMITS) != before {
             break;
         }
         let mut transaction = Transaction::new();
         transaction.expect(&*Key::TOTALS, totals);
         transaction.merge(&*Key::TOTALS, COMMITS, Delta::Add(1));
         transaction.merge(&*Key::TOTALS, NEXT_RUN, Delta::AtLeast(generation.next_run.cast_signed()));
-        transaction.merge(&*Key::TOTALS, INODES, Delta::Add(generation.inodes.cast_signed() - inodes));
+        for (index, now) in [(INODES, generation.inodes), (SPACE, generation.space)] {
+            let more = now.cast_signed().wrapping_sub(numbers.get(index));
+            transaction.merge(&*Key::TOTALS, index, Delta::Add(more));
+        }
         generation.batches.iter().for_each(|batch| batch.add_to(&mut transaction));
         if engine.commit(&transaction).map_err(from_engine)? == Outcome::TooLarge {
             break;
         }
-        (totals, commits, inodes) = read()?;
+        (totals, numbers) = read()?;
     }
-    if commits == before + 1 { Ok(()) } else { Err(Error::Io) }
+    if numbers.get(COMMITS) == before + 1 { Ok(()) } else { Err(Error::Io) }
 }

@@ -87,6 +87,7 @@ impl StoreData {
             let below = tree.staged.load(&changing, Key::contents(self.ino))?;
             tree.staged.modify(&changing, Key::contents(self.ino), &below, |_| (value, ()));
         }
+        tree.space.settle(before.attr.blocks, blocks);
         tree.staged.modify(&changing, Key::inode(self.ino), &inode_below, |now| {
             let now = now.and_then(|now| Inode::decode(self.ino, now).ok());
             let mut inode = now.unwrap_or_else(|| before.clone());
@@ -150,6 +151,7 @@ impl FileData for StoreData {
 
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
         let end = offset + data.len() as u64;
+        self.tree.space.expect_room(data.len() as u64)?;
         if end > SMALL {
             self.enlarge()?;
         }
@@ -161,8 +163,11 @@ impl FileData for StoreData {
                 Ok(data.len())
             }
             Loaded::Large(number, file) => {
-                let count = file.write(offset, data)?;
                 let large = Loaded::Large(*number, Arc::clone(file));
+                let file = Arc::clone(file);
+                // Before the write: bytes without a size that says so would have to be removed.
+                self.committer.make_room(&self.tree.staged)?;
+                let count = file.write(offset, data)?;
                 self.store(&large, |size| size.max(offset + count as u64))?;
                 Ok(count)
             }
@@ -201,6 +206,7 @@ impl FileData for StoreData {
     }
 
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.tree.space.expect_room(len)?;
         if offset + len > SMALL {
             self.enlarge()?;
         }

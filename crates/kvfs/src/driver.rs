@@ -19,6 +19,7 @@ use crate::{
     files::Files,
     numbers::ROOT,
     open::{OpenError, StoreOptions, open_directory, open_tree},
+    space::UNIT,
     tree::Tree,
 };
 
@@ -59,7 +60,8 @@ impl Closed {
 }
 
 impl KvFs {
-    /// Opens the store in a directory. It is made if the directory is empty or missing.
+    /// Opens the store in a directory. It is made if the directory is empty or missing, for the
+    /// user of this process only. The root directory of the tree belongs to this user.
     ///
     /// # Errors
     /// See [`OpenError`]. A directory that is not a store is as it was before.
@@ -108,7 +110,17 @@ impl Driver for KvFs {
         let inodes = &self.tree.inodes;
         // Without a limit of its own, it has that of the host.
         let all = inodes.limit().min(inodes.used() + stat.ffree);
-        Ok(stat.inodes(all, all - inodes.used().min(all)))
+        let stat = stat.inodes(all, all - inodes.used().min(all));
+        let space = &self.tree.space;
+        let unit = u64::from(stat.bsize) / UNIT;
+        let limit = space.limit() / unit;
+        if limit >= stat.blocks {
+            return Ok(stat);
+        }
+        let (left, available) = (limit.saturating_sub(space.used().div_ceil(unit)), stat.bavail);
+        let mut stat = stat.blocks(limit, left);
+        stat.bavail = left.min(available);
+        Ok(stat)
     }
 
     fn charge(&self, _what: Charge) -> Result<()> {

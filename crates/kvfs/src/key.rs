@@ -4,12 +4,17 @@
 use std::{borrow::Borrow, cmp::Ordering, fmt};
 
 /// The tables. A key is the letter, and then one or two numbers.
-const INODES: u8 = b'i';
-const NAMES: u8 = b'n';
-const XATTRS: u8 = b'x';
-const CONTENTS: u8 = b'c';
-const UNNAMED: u8 = b'u';
-const ONCE: u8 = b'0';
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Table {
+    /// What there is once.
+    Once = b'0',
+    Contents = b'c',
+    Inodes = b'i',
+    Names = b'n',
+    Unnamed = b'u',
+    Xattrs = b'x',
+}
 
 /// The longest key.
 const LEN: usize = 17;
@@ -23,13 +28,13 @@ pub(crate) struct Key {
 
 impl Key {
     /// What the store is: its format, its identity, and the key of its hashes.
-    pub(crate) const HEADER: Self = Self::one(ONCE, 0);
+    pub(crate) const HEADER: Self = Self::one(Table::Once, 0);
     /// The totals of the store, as numbers.
-    pub(crate) const TOTALS: Self = Self::one(ONCE, 1);
+    pub(crate) const TOTALS: Self = Self::one(Table::Once, 1);
 
-    const fn one(table: u8, number: u64) -> Self {
+    const fn one(table: Table, number: u64) -> Self {
         let mut bytes = [0; LEN];
-        bytes[0] = table;
+        bytes[0] = table as u8;
         let number = number.to_be_bytes();
         let mut at = 0;
         while at < 8 {
@@ -41,27 +46,27 @@ impl Key {
 
     /// The attributes of an inode.
     pub(crate) const fn inode(ino: u64) -> Self {
-        Self::one(INODES, ino)
+        Self::one(Table::Inodes, ino)
     }
 
     /// The extended attributes of an inode.
     pub(crate) const fn xattrs(ino: u64) -> Self {
-        Self::one(XATTRS, ino)
+        Self::one(Table::Xattrs, ino)
     }
 
     /// The contents of a small file.
     pub(crate) const fn contents(ino: u64) -> Self {
-        Self::one(CONTENTS, ino)
+        Self::one(Table::Contents, ino)
     }
 
     /// An inode without a name, which is freed when its last user has gone.
     pub(crate) const fn unnamed(ino: u64) -> Self {
-        Self::one(UNNAMED, ino)
+        Self::one(Table::Unnamed, ino)
     }
 
     /// The names of a directory with one hash.
     pub(crate) const fn names(dir: u64, hash: u64) -> Self {
-        let mut key = Self::one(NAMES, dir);
+        let mut key = Self::one(Table::Names, dir);
         let hash = hash.to_be_bytes();
         let mut at = 0;
         while at < 8 {
@@ -93,9 +98,15 @@ impl Key {
         u64::from_be_bytes(hash)
     }
 
+    /// None if it is of no table.
+    pub(crate) fn table(&self) -> Option<Table> {
+        let tables = [Table::Once, Table::Contents, Table::Inodes, Table::Names, Table::Unnamed, Table::Xattrs];
+        tables.into_iter().find(|table| *table as u8 == self.bytes[0])
+    }
+
     /// Whether it is a key of names.
     pub(crate) fn is_names(&self) -> bool {
-        self.bytes[0] == NAMES
+        self.bytes[0] == Table::Names as u8
     }
 }
 

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod check;
 mod committer;
 mod data;
 mod driver;
@@ -34,9 +35,11 @@ mod numbers;
 mod open;
 mod record;
 mod small;
+mod space;
 mod staged;
 mod tree;
 
+pub use check::{Report, check};
 pub use driver::{Closed, KvFs};
 pub use files::{ContentsFile, Files, HostFiles};
 pub use open::{OpenError, StoreOptions};

@@ -3,8 +3,9 @@
 use std::{
     collections::HashSet,
     fmt,
-    fs::{self, File, TryLockError},
+    fs::{self, DirBuilder, File, TryLockError},
     io,
+    os::unix::fs::DirBuilderExt,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -13,13 +14,15 @@ use std::{
 use pando_kv::{Embedded, Engine, FileStorage, Numbers, Outcome, Transaction};
 use pando_sync::Quota;
 use pando_vfs::{Error, FileKind, NodeAttr, Timestamp};
+use rustix::process::{getegid, geteuid};
 
 use crate::{
-    committer::{INODES, NEXT_RUN},
+    committer::{INODES, NEXT_RUN, SPACE},
     files::{Files, HostFiles},
     key::Key,
-    numbers::ROOT,
+    numbers::{InodeNumbers, ROOT},
     record::{Contents, Inode},
+    space::{Space, UNIT},
     staged::Staged,
     tree::Tree,
 };
@@ -40,13 +43,14 @@ const NEW_RECORDS: &str = "pandofs-records.new";
 pub struct StoreOptions {
     pub(crate) interval: Duration,
     pub(crate) inodes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
 }
 
 impl StoreOptions {
     /// Commits every 5 seconds.
     #[must_use]
     pub const fn new() -> Self {
-        Self { interval: Duration::from_secs(5), inodes: None }
+        Self { interval: Duration::from_secs(5), inodes: None, bytes: None }
     }
 
     /// How long an operation is uncommitted at most, if no fsync commits it before.
@@ -60,6 +64,14 @@ impl StoreOptions {
     #[must_use]
     pub const fn inodes(self, inodes: u64) -> Self {
         Self { inodes: Some(inodes), ..self }
+    }
+
+    /// The most bytes that the contents of files may occupy: those of small files in pages of 4096
+    /// bytes, those of large ones as the host counts them. No limit of its own by default. A store
+    /// that has more already gets no further ones.
+    #[must_use]
+    pub const fn bytes(self, bytes: u64) -> Self {
+        Self { bytes: Some(bytes), ..self }
     }
 }
 
@@ -138,7 +150,7 @@ pub(crate) fn open_directory(dir: &Path) -> Result<Parts, OpenError> {
 /// replaces.
 fn make(dir: &Path) -> Result<(), OpenError> {
     let (new, contents) = (dir.join(NEW_RECORDS), dir.join(CONTENTS));
-    fs::create_dir_all(dir)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let open = File::open(dir)?;
     match open.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
@@ -154,7 +166,7 @@ fn make(dir: &Path) -> Result<(), OpenError> {
         fs::remove_file(&new)?;
     }
     if !contents.try_exists()? {
-        fs::create_dir(&contents)?;
+        DirBuilder::new().mode(0o700).create(&contents)?;
     }
     let engine = Embedded::create(Arc::new(FileStorage::create(&new)?))?;
     drop(open_tree(Box::new(engine), Box::new(HostFiles::new(&contents)?), StoreOptions::new())?);
@@ -194,16 +206,19 @@ pub(crate) fn open_tree(
     let used = totals.get(INODES).cast_unsigned().max(1);
     let inodes = Quota::new(options.inodes.unwrap_or(u64::MAX).max(used));
     inodes.charge(used).map_err(|_| OpenError::Damaged("its count of inodes is wrong".into()))?;
-    let tree = Tree::new(Staged::new(engine)?, files, hash_key, totals.get(NEXT_RUN).cast_unsigned(), inodes);
+    let limit = options.bytes.map_or(u64::MAX, |bytes| bytes / UNIT);
+    let space = Space::new(limit, totals.get(SPACE).cast_unsigned());
+    let numbers = InodeNumbers::new(totals.get(NEXT_RUN).cast_unsigned());
+    let tree = Tree::new(Staged::new(engine)?, files, hash_key, numbers, (inodes, space));
     free_unnamed(&tree)?;
     remove_unused_files(&tree)?;
     Ok(tree)
 }
 
-/// Stores the header and the root directory.
+/// Stores the header and the root directory, which belongs to the user of this process.
 fn make_root(engine: &dyn Engine) -> Result<(), OpenError> {
     let mut root = NodeAttr::new(ROOT, FileKind::Directory, 0o755, Timestamp::now());
-    root.nlink = 2;
+    (root.uid, root.gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut first = Transaction::new();
     first.expect_empty(&[]..&[0xff]);
     first.put(&*Key::HEADER, [FORMAT, &random_key()].concat());

@@ -219,3 +219,67 @@ pub(crate) fn encode_xattrs(xattrs: &[Xattr]) -> Option<Vec<u8>> {
     }
     (!value.is_empty()).then_some(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inode() -> Inode {
+        let mut attr = NodeAttr::new(7, FileKind::Symlink, 0o4751, Timestamp(-1));
+        (attr.uid, attr.gid, attr.nlink, attr.rdev) = (1, 2, 3, 4);
+        (attr.size, attr.blocks) = (5, 6);
+        (attr.mtime, attr.ctime, attr.btime) = (Timestamp(i64::MAX), Timestamp(8), Timestamp(9));
+        attr.target = (*b"target").into();
+        Inode { attr, contents: Contents::File(u64::MAX), has_xattrs: true }
+    }
+
+    fn names() -> Names {
+        let mut names = Names::default();
+        let long = [b'x'; 255];
+        let all: [&[u8]; 8] = [b"a", &long, b"b", b"c", b"d", b"e", b"f", b"g"];
+        for (ino, name) in all.iter().enumerate() {
+            assert!(names.bind(name, KINDS[ino % 7], ino as u64));
+        }
+        names
+    }
+
+    #[test]
+    fn records_are_decoded_as_they_were() {
+        assert_eq!(Inode::decode(7, &inode().encode()), Ok(inode()));
+        assert_eq!(Names::decode(names().encode().as_deref()), Ok(names()));
+        assert_eq!((Names::decode(None), Names::default().encode()), (Ok(Names::default()), None));
+        let xattrs: Vec<Xattr> = vec![((*b"user.x").into(), (*b"value").into()), ((*b"user.y").into(), Box::default())];
+        assert_eq!(decode_xattrs(encode_xattrs(&xattrs).as_deref()), Ok(xattrs));
+        assert_eq!((decode_xattrs(None), encode_xattrs(&[])), (Ok(Vec::new()), None));
+    }
+
+    #[test]
+    fn names_keep_their_slots() {
+        let mut names = names();
+        assert!(!names.bind(b"one more", FileKind::File, 9), "eight have this hash");
+        names.unbind(b"b");
+        assert!(names.bind(b"c", FileKind::Fifo, 10));
+        assert_eq!(names.get(b"c").map(|name| (name.slot, name.kind, name.ino)), Some((3, FileKind::Fifo, 10)));
+        assert!(names.bind(b"one more", FileKind::File, 9));
+        assert_eq!(names.get(b"one more").map(|name| name.slot), Some(2));
+        assert!(names.0.is_sorted_by_key(|name| name.slot));
+    }
+
+    /// Cut short, or with other bytes, a record is refused or decoded, without a panic.
+    #[test]
+    fn damaged_records_cause_no_panic() {
+        let xattrs = encode_xattrs(&[((*b"user.x").into(), (*b"value").into())]);
+        for value in [inode().encode(), names().encode().expect("names"), xattrs.expect("one")] {
+            for len in 0..value.len() {
+                let (mut cut, mut changed) = (value[..len].to_vec(), value.clone());
+                changed[len] ^= 0x55;
+                for value in [&mut cut, &mut changed] {
+                    let _ = Inode::decode(1, value);
+                    let _ = Names::decode(Some(value)).map(|names| names.encode());
+                    let _ = decode_xattrs(Some(value));
+                }
+            }
+        }
+        assert_eq!(Inode::decode(1, &inode().encode()[..70]), Err(Error::Io));
+    }
+}

@@ -24,17 +24,22 @@ impl Small {
     /// EIO: the record is damaged.
     pub(crate) fn decode(value: Option<&[u8]>, size: u64) -> Result<Self> {
         let (pages, bytes) = value.map_or(Some((&0, &[][..])), <[u8]>::split_first).ok_or(Error::Io)?;
-        if size > SMALL || bytes.len() as u64 > size {
+        let mut small = Self { bytes: bytes.to_vec(), pages: *pages };
+        if size > SMALL || small.pages >> PAGES != 0 || bytes.len() != small.stored_len(size as usize) {
             return Err(Error::Io);
         }
-        let mut small = Self { bytes: bytes.to_vec(), pages: *pages };
         small.bytes.resize(size as usize, 0);
         Ok(small)
     }
 
-    /// The value of the record. Bytes of holes at the end are left out.
+    /// How many bytes are in the record: those of holes at the end are left out.
+    fn stored_len(&self, size: usize) -> usize {
+        size.min((8 - self.pages.leading_zeros() as usize) * PAGE)
+    }
+
+    /// The value of the record.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
-        let end = self.bytes.len().min((8 - self.pages.leading_zeros() as usize) * PAGE);
+        let end = self.stored_len(self.bytes.len());
         (self.pages != 0).then(|| [&[self.pages], &self.bytes[..end]].concat())
     }
 
@@ -153,6 +158,8 @@ mod tests {
     fn damaged_records_are_refused() {
         assert_eq!(Small::decode(Some(&[]), 5), Err(Error::Io));
         assert_eq!(Small::decode(Some(&[1, 2, 3]), 1), Err(Error::Io));
+        assert_eq!(Small::decode(Some(&[1, 2, 3]), 3), Err(Error::Io));
+        assert_eq!(Small::decode(Some(&[0x10, 2, 3]), 2), Err(Error::Io));
         assert_eq!(Small::decode(None, SMALL + 1), Err(Error::Io));
     }
 }

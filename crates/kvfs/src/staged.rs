@@ -9,7 +9,7 @@
 //! and then in the engine.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
@@ -63,6 +63,11 @@ struct Part {
     bytes: usize,
     /// The one that is committed.
     committing: Arc<Changes>,
+    /// How many names were added. A directory whose names are in this part has got none while it
+    /// stays the same.
+    added: u64,
+    /// The directories that were removed and are still used. They get no names any more.
+    removed: HashSet<u64>,
 }
 
 /// The changes of a generation.
@@ -266,12 +271,22 @@ impl Staged {
     /// was loaded, and returns the new one. Returns what `change` returns beside it.
     pub(crate) fn modify<T>(
         &self,
+        changing: &Changing<'_>,
+        key: Key,
+        below: &Below,
+        change: impl FnOnce(Option<&[u8]>) -> (Option<Vec<u8>>, T),
+    ) -> T {
+        self.modify_in(&mut self.part(&key), changing, key, below, change)
+    }
+
+    fn modify_in<T>(
+        &self,
+        part: &mut Part,
         _: &Changing<'_>,
         key: Key,
         below: &Below,
         change: impl FnOnce(Option<&[u8]>) -> (Option<Vec<u8>>, T),
     ) -> T {
-        let part = &mut *self.part(&key);
         let before = part.committing.get(&key).map_or(below.0.as_deref(), |staged| staged.value.as_deref());
         let staged = part.collected.get(&key);
         let is_new = staged.map_or(before.is_none(), |staged| staged.is_new);
@@ -288,6 +303,49 @@ impl Staged {
             part.collected.insert(key, Staging { value, is_new });
         }
         result
+    }
+
+    /// As [`Staged::modify`], for the names of a directory, of which one is added.
+    ///
+    /// # Errors
+    /// ENOENT if the directory was removed.
+    pub(crate) fn add_name<T>(
+        &self,
+        changing: &Changing<'_>,
+        key: Key,
+        below: &Below,
+        add: impl FnOnce(Option<&[u8]>) -> (Option<Vec<u8>>, T),
+    ) -> Result<T> {
+        let mut part = self.part(&key);
+        if part.removed.contains(&key.number()) {
+            return Err(Error::NoEntry);
+        }
+        part.added += 1;
+        Ok(self.modify_in(&mut part, changing, key, below, add))
+    }
+
+    /// Removes a directory if it has no names. From then on it gets none.
+    ///
+    /// # Errors
+    /// ENOTEMPTY, and those of `is_empty`.
+    pub(crate) fn remove_directory(&self, dir: u64, is_empty: impl Fn() -> Result<bool>) -> Result<()> {
+        let part = || self.part(&Key::names(dir, 0));
+        loop {
+            let added = part().added;
+            if !is_empty()? {
+                return Err(Error::NotEmpty);
+            }
+            let mut part = part();
+            if part.added == added {
+                part.removed.insert(dir);
+                return Ok(());
+            }
+        }
+    }
+
+    /// A directory that was removed is not used any more, or it is not removed after all.
+    pub(crate) fn forget_directory(&self, dir: u64) {
+        self.part(&Key::names(dir, 0)).removed.remove(&dir);
     }
 
     /// Adds a record that is not there.

@@ -15,6 +15,7 @@ use crate::{
     key::Key,
     numbers::{InodeNumbers, RUN_BITS},
     record::{Inode, Names, SLOTS, decode_xattrs},
+    space::Space,
     staged::{Batch, Changing, Staged},
 };
 
@@ -24,6 +25,7 @@ pub(crate) struct Tree {
     pub numbers: InodeNumbers,
     /// How many inodes there are, and may be.
     pub inodes: Quota,
+    pub space: Space,
     pub files: Box<dyn Files>,
     /// The key of the hashes of names. Secret, so that nobody can choose names with one hash.
     hash_key: [u8; 16],
@@ -52,8 +54,9 @@ pub(crate) struct Generation {
     pub files: FileChanges,
     /// All numbers in it are of runs before this one.
     pub next_run: u64,
-    /// How many inodes there are then.
+    /// How many inodes there are then, and the space of their contents.
     pub inodes: u64,
+    pub space: u64,
     /// How many commits there were before the first attempt to commit it.
     pub commits_before: Option<i64>,
 }
@@ -88,10 +91,6 @@ impl Unnamed {
         self.part(ino).remove(&ino)
     }
 
-    pub(crate) fn contains(&self, ino: u64) -> bool {
-        self.part(ino).contains(&ino)
-    }
-
     pub(crate) fn forget(&self, ino: u64) {
         self.forgotten().push(ino);
     }
@@ -116,12 +115,18 @@ fn cookie_of(hash: u64, slot: u8) -> u64 {
 }
 
 impl Tree {
-    pub(crate) fn new(staged: Staged, files: Box<dyn Files>, hash_key: [u8; 16], next_run: u64, inodes: Quota) -> Self {
-        let numbers = InodeNumbers::new(next_run);
+    pub(crate) fn new(
+        staged: Staged,
+        files: Box<dyn Files>,
+        hash_key: [u8; 16],
+        numbers: InodeNumbers,
+        (inodes, space): (Quota, Space),
+    ) -> Self {
         Self {
             staged,
             numbers,
             inodes,
+            space,
             files,
             hash_key,
             file_changes: Mutex::default(),
@@ -148,8 +153,8 @@ impl Tree {
         let batches = self.staged.close(&changing);
         note();
         let files = std::mem::take(&mut *self.file_changes());
-        let (next_run, inodes) = (self.numbers.next_run(), self.inodes.used());
-        Generation { batches, files, next_run, inodes, commits_before: None }
+        let (next_run, inodes, space) = (self.numbers.next_run(), self.inodes.used(), self.space.used());
+        Generation { batches, files, next_run, inodes, space, commits_before: None }
     }
 
     /// An inode.

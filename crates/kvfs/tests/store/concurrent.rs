@@ -14,7 +14,7 @@ use pando_kv::Embedded;
 use pando_vfs::{At, RenameFlags, Walk};
 
 use crate::{
-    crash::open,
+    crash::{expect_consistent, open},
     machine::{Image, Machine, Progress},
     support::{Rng, seed, seen},
 };
@@ -82,7 +82,9 @@ fn crashes(random: &mut Rng) -> usize {
 }
 
 fn check(intervals: &[Vec<Interval>], progress: Progress, image: &Image) {
-    let (vfs, context) = open(&Machine::new(image));
+    let machine = Machine::new(image);
+    expect_consistent(&machine);
+    let (vfs, context) = open(&machine);
     let tree = seen(&vfs, &context);
     let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for name in tree.keys().filter_map(|path| path.strip_prefix("/m")) {

@@ -55,8 +55,10 @@ fn crashes(random: &mut Rng, one_in: u64) -> usize {
     images.len()
 }
 
-fn check(states: &[Tree], progress: Progress, image: &Image) {
-    let (vfs, context) = open(&Machine::new(image));
+pub fn check(states: &[Tree], progress: Progress, image: &Image) {
+    let machine = Machine::new(image);
+    expect_consistent(&machine);
+    let (vfs, context) = open(&machine);
     let found = seen(&vfs, &context);
     let legal = &states[progress.synced..states.len().min(progress.returned + 2)];
     if !legal.contains(&found) {
@@ -72,6 +74,13 @@ fn check(states: &[Tree], progress: Progress, image: &Image) {
         assert_eq!(beyond, [0; 100], "{path} beyond {}", node.bytes.len());
     }
     vfs.sync().expect("stored");
+}
+
+/// All records fit together.
+pub fn expect_consistent(machine: &Machine) {
+    let engine = Embedded::open(Arc::new(machine.clone())).expect("undamaged");
+    let report = pando_kvfs::check(&engine, machine).expect("readable");
+    assert_eq!(report.problems, [""; 0]);
 }
 
 #[test]

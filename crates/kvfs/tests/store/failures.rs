@@ -2,7 +2,7 @@
 
 use pando_kv::Embedded;
 use pando_kvfs::{KvFs, StoreOptions};
-use pando_vfs::{At, Context, Credentials, Error, OpenFlags, Vfs};
+use pando_vfs::{At, Context, Credentials, Error, OpenFlags, Vfs, Walk};
 use rustix::io::Errno;
 
 use crate::{
@@ -87,4 +87,18 @@ fn failed_flush_is_never_followed_by_success() {
         let found = seen(&found.vfs, &found.context);
         assert!(found == stored || found == seen(&tree.vfs, &tree.context), "{call:?}");
     }
+}
+
+/// A panic below the store is an error for those who wait for a commit, now and later.
+#[test]
+fn panic_of_the_engine_is_an_error() {
+    let (machine, tree) = filled();
+    tree.write("/more", 200).expect("in memory");
+    machine.fail(Some((Call::Panic, Errno::IO)));
+    assert_eq!(tree.fsync("/more"), Err(Error::Io));
+    machine.fail(None);
+    assert_eq!(tree.fsync("/more"), Err(Error::Io));
+    assert_eq!(tree.vfs.stat(&tree.context, At::Cwd, "/more", Walk::empty()).map(|stat| stat.size), Ok(200));
+    let found = Opened::open(&machine.crashed());
+    assert!(found.vfs.stat(&found.context, At::Cwd, "/small", Walk::empty()).is_ok());
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use pando_kv::Storage;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::{support::Rng, volatile::Volatile};
 
 /// What a crash has left.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct Image {
     pub records: Vec<u8>,
     pub contents: BTreeMap<u64, Vec<u8>>,
@@ -27,6 +27,8 @@ pub enum Call {
     GrowRecords,
     FlushRecords,
     FlushContents,
+    /// Panics.
+    Panic,
 }
 
 /// The progress of the test at a crash.
@@ -121,11 +123,16 @@ impl Machine {
 
     /// A machine with what a crash would leave now.
     pub fn crashed(&self) -> Self {
-        Self::new(&self.lock().crashed(&mut Rng(1)))
+        Self::new(&self.image())
+    }
+
+    /// What a crash would leave now.
+    pub fn image(&self) -> Image {
+        self.lock().crashed(&mut Rng(1))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no panic")
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state, for a call that changes it.
@@ -189,6 +196,7 @@ impl Storage for Machine {
     fn sync(&self) -> io::Result<()> {
         let state = &mut *self.changing();
         state.expect(Call::FlushRecords)?;
+        state.expect(Call::Panic).expect("no panic is wanted");
         state.records.sync();
         Ok(())
     }

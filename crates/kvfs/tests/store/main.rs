@@ -1,10 +1,14 @@
 //! What a store keeps: when it is closed and opened again, and when the machine crashes.
 
+mod checks;
 mod concurrent;
 mod crash;
 mod failures;
+mod limits;
 mod machine;
 mod operations;
+mod pairs;
+mod removal;
 mod reopen;
 mod support;
 #[path = "../../../kv/tests/engine/volatile.rs"]

@@ -1,17 +1,24 @@
 //! A store that is closed and opened again has the same tree.
 
-use std::sync::Arc;
+use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
 use pando_kv::{Embedded, Engine, Hostile, Hostility, Transaction};
 use pando_kvfs::{KvFs, OpenError, StoreOptions};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Context, Credentials, Vfs};
+use pando_vfs::{Context, Credentials, Vfs, VfsOptions};
+use rustix::process::{getegid, geteuid};
 
 use crate::{
     machine::{Image, Machine},
     operations::change,
     support::{Rng, difference, seed, seen},
 };
+
+/// A tree in memory. Its root belongs to the user of this process, as that of a store.
+fn memory_tree() -> Vfs {
+    let options = VfsOptions::new().owner(geteuid().as_raw(), getegid().as_raw());
+    Vfs::with_options(MemFs::new(MemOptions::default()), options).expect("a tree")
+}
 
 /// A store has the tree that is in memory. Random operations on both have the same results, and
 /// then the trees are the same. Closes the store.
@@ -38,7 +45,7 @@ fn agree(store: KvFs, (memory, in_memory): (&Vfs, &Context), random: &mut Rng) {
 #[test]
 fn store_has_what_a_tree_in_memory_has() {
     let mut random = Rng(seed());
-    let memory = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
+    let memory = memory_tree();
     let in_memory = Context::new(&memory, Credentials::root());
     let dir = tempfile::tempdir().expect("a directory");
     for _ in 0..10 {
@@ -51,7 +58,7 @@ fn store_has_what_a_tree_in_memory_has() {
 #[test]
 fn hostile_engine_is_not_noticed() {
     let mut random = Rng(seed());
-    let memory = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
+    let memory = memory_tree();
     let in_memory = Context::new(&memory, Credentials::root());
     let machine = Machine::new(&Image::default());
     drop(Embedded::create(Arc::new(machine.clone())).expect("made"));
@@ -76,6 +83,18 @@ fn store_has_one_user() {
     KvFs::open(dir.path(), StoreOptions::new()).expect("free again");
 }
 
+/// The permissions of files in the tree are those of the tree. The host has others for the store.
+#[test]
+fn store_is_for_its_user_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("new/store");
+    drop(KvFs::open(&store, StoreOptions::new()).expect("a new store"));
+    for name in ["", "pandofs-records", "pandofs-contents"] {
+        let mode = std::fs::metadata(store.join(name)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
+    }
+}
+
 /// An engine with the records of another program.
 #[test]
 fn other_records_are_refused() {
@@ -86,6 +105,18 @@ fn other_records_are_refused() {
     engine.commit(&theirs).expect("no failure");
     let opened = KvFs::new(Box::new(engine), Box::new(machine), StoreOptions::new());
     assert!(matches!(opened, Err(OpenError::NotAStore)));
+}
+
+/// The header says which version made the store.
+#[test]
+fn store_of_a_newer_version_is_refused() {
+    let machine = Machine::new(&Image::default());
+    let engine = Embedded::create(Arc::new(machine.clone())).expect("made");
+    let mut newer = Transaction::new();
+    newer.put([b'0', 0, 0, 0, 0, 0, 0, 0, 0], "pandofs store 2\n");
+    engine.commit(&newer).expect("no failure");
+    let opened = KvFs::new(Box::new(engine), Box::new(machine), StoreOptions::new());
+    assert!(matches!(opened, Err(OpenError::Newer)));
 }
 
 /// A directory that is not a store stays as it is.

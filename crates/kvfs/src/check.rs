@@ -1,0 +1,237 @@
+//! Checks all records of a store against each other.
+
+use std::collections::{HashMap, HashSet};
+
+use pando_kv::{Engine, Numbers};
+use pando_vfs::FileKind;
+
+use crate::{
+    committer::{INODES, NEXT_RUN, SPACE},
+    files::Files,
+    key::{Key, Table},
+    numbers::{ROOT, RUN_BITS},
+    open::OpenError,
+    record::{Contents, Inode, Names, decode_xattrs},
+    small::Small,
+};
+
+/// What a check has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The number of inodes.
+    pub inodes: u64,
+    /// The number of names.
+    pub names: u64,
+    /// What is wrong, a line for each.
+    pub problems: Vec<String>,
+}
+
+/// An inode, and what other records say of it.
+struct Found {
+    kind: FileKind,
+    nlink: u32,
+    has_xattrs: bool,
+    has_xattr_record: bool,
+    is_unnamed: bool,
+    /// Names that lead to it.
+    names: u32,
+    /// Of a directory: its subdirectories, and the directory of its name.
+    subdirs: u32,
+    parent: Option<u64>,
+}
+
+/// Reads all records of a store, and checks each reference and each count. Only the records of the
+/// engine are checked, not the bytes of large files.
+///
+/// # Errors
+/// The engine or the files cannot be read.
+pub fn check(engine: &dyn Engine, files: &dyn Files) -> Result<Report, OpenError> {
+    let mut check = Check::default();
+    let snapshot = engine.snapshot()?;
+    snapshot.scan(&[]..&[0xff], &mut |key, value| match Key::of(key).and_then(|key| Some((key.table()?, key))) {
+        Some((table, key)) => check.record(table, &key, value),
+        None => check.problem(format!("a record has an unknown key: {key:02x?}")),
+    })?;
+    let numbers: HashSet<u64> = files.numbers()?.into_iter().collect();
+    for (number, ino) in std::mem::take(&mut check.files) {
+        if !numbers.contains(&number) {
+            check.problem(format!("inode {ino}: the file with its contents is missing ({number:x})"));
+        }
+    }
+    if !check.has_header {
+        check.problem("the header is missing".into());
+    }
+    check.counts();
+    check.directories();
+    check.report.problems.sort();
+    Ok(check.report)
+}
+
+#[derive(Default)]
+struct Check {
+    report: Report,
+    has_header: bool,
+    totals: Numbers,
+    /// The space of all contents.
+    space: u64,
+    inodes: HashMap<u64, Found>,
+    /// The records of contents that no inode was found for yet.
+    contents: HashMap<u64, Vec<u8>>,
+    /// The files with contents, and their inodes.
+    files: HashMap<u64, u64>,
+}
+
+impl Check {
+    fn problem(&mut self, problem: String) {
+        self.report.problems.push(problem);
+    }
+
+    /// Records come in the order of their keys: contents, inodes, names, inodes without a name,
+    /// extended attributes.
+    fn record(&mut self, table: Table, key: &Key, value: &[u8]) {
+        let ino = key.number();
+        match table {
+            Table::Once if *key == Key::TOTALS => self.totals = Numbers::of(Some(value)),
+            Table::Once => self.has_header |= *key == Key::HEADER,
+            Table::Contents => drop(self.contents.insert(ino, value.to_vec())),
+            Table::Inodes => match Inode::decode(ino, value) {
+                Ok(inode) => self.inode(ino, &inode),
+                Err(_) => self.problem(format!("inode {ino}: its record is damaged")),
+            },
+            Table::Names => match Names::decode(Some(value)) {
+                Ok(names) => names.0.iter().for_each(|name| self.name(ino, &name.name, name.ino, name.kind)),
+                Err(_) => self.problem(format!("directory {ino}: a record of names is damaged")),
+            },
+            Table::Unnamed => match self.inodes.get_mut(&ino) {
+                Some(found) => found.is_unnamed = true,
+                None => self.problem(format!("inode {ino}: is to be freed, but there is none")),
+            },
+            Table::Xattrs => {
+                if decode_xattrs(Some(value)).is_err() {
+                    self.problem(format!("inode {ino}: its extended attributes are damaged"));
+                }
+                match self.inodes.get_mut(&ino) {
+                    Some(found) => found.has_xattr_record = true,
+                    None => self.problem(format!("inode {ino}: has extended attributes, but there is none")),
+                }
+            }
+        }
+    }
+
+    fn inode(&mut self, ino: u64, inode: &Inode) {
+        self.report.inodes += 1;
+        let (attr, stored) = (&inode.attr, self.contents.remove(&ino));
+        self.space = self.space.wrapping_add(attr.blocks);
+        match inode.contents {
+            Contents::File(number) => {
+                if let Some(other) = self.files.insert(number, ino) {
+                    self.problem(format!("inodes {other} and {ino}: have one file with contents ({number:x})"));
+                }
+                if stored.is_some() {
+                    self.problem(format!("inode {ino}: has contents in a record and in a file"));
+                }
+            }
+            Contents::Record if attr.kind == FileKind::File => match Small::decode(stored.as_deref(), attr.size) {
+                Ok(small) if small.blocks() == attr.blocks => {}
+                Ok(_) => self.problem(format!("inode {ino}: its contents are missing, or too many")),
+                Err(_) => self.problem(format!("inode {ino}: its contents are damaged")),
+            },
+            Contents::Record => {}
+        }
+        let found = Found {
+            kind: attr.kind,
+            nlink: attr.nlink,
+            has_xattrs: inode.has_xattrs,
+            has_xattr_record: false,
+            is_unnamed: false,
+            names: 0,
+            subdirs: 0,
+            parent: None,
+        };
+        self.inodes.insert(ino, found);
+    }
+
+    fn name(&mut self, dir: u64, name: &[u8], ino: u64, kind: FileKind) {
+        self.report.names += 1;
+        let shown = || format!("directory {dir}: the name \"{}\"", name.escape_ascii());
+        match self.inodes.get_mut(&dir) {
+            Some(found) if found.kind == FileKind::Directory => {
+                found.subdirs += u32::from(kind == FileKind::Directory);
+            }
+            _ => return self.problem(format!("{} is in no directory", shown())),
+        }
+        match self.inodes.get_mut(&ino) {
+            Some(found) if found.kind == kind => {
+                found.names += 1;
+                if kind == FileKind::Directory && found.parent.replace(dir).is_some() {
+                    self.problem(format!("directory {ino}: has two names"));
+                }
+            }
+            Some(_) => self.problem(format!("{} has another kind than its inode {ino}", shown())),
+            None => self.problem(format!("{} leads to inode {ino}, which is missing", shown())),
+        }
+    }
+
+    fn counts(&mut self) {
+        let mut problems = Vec::new();
+        for (ino, found) in &self.inodes {
+            let is_dir = found.kind == FileKind::Directory;
+            let links = match (is_dir, found.is_unnamed) {
+                (true, false) => 2 + found.subdirs,
+                (true, true) => 0,
+                (false, _) => found.names,
+            };
+            if found.nlink != links {
+                problems.push(format!("inode {ino}: its link count is {} instead of {links}", found.nlink));
+            }
+            let is_named = found.names > 0 || *ino == ROOT;
+            if is_named == found.is_unnamed {
+                let is =
+                    if is_named { "has a name, and is to be freed" } else { "has no name, and is not to be freed" };
+                problems.push(format!("inode {ino}: {is}"));
+            }
+            if found.has_xattrs != found.has_xattr_record {
+                problems.push(format!("inode {ino}: its extended attributes are missing, or too many"));
+            }
+            if (*ino >> RUN_BITS).cast_signed() >= self.totals.get(NEXT_RUN).max(1) {
+                problems.push(format!("inode {ino}: its number was not handed out yet"));
+            }
+        }
+        problems.extend(self.contents.keys().map(|ino| format!("inode {ino}: has contents, but there is none")));
+        let counted = self.totals.get(INODES).max(1);
+        if counted != self.inodes.len() as i64 {
+            problems.push(format!("{} inodes are there, and {counted} were counted", self.inodes.len()));
+        }
+        let counted = self.totals.get(SPACE).cast_unsigned();
+        if counted != self.space {
+            problems.push(format!("contents occupy {} units, and {counted} were counted", self.space));
+        }
+        self.report.problems.extend(problems);
+    }
+
+    /// Each directory leads up to the root.
+    fn directories(&mut self) {
+        let mut known: HashSet<u64> = HashSet::from([ROOT]);
+        let mut lost = Vec::new();
+        for (ino, _) in self.inodes.iter().filter(|(_, found)| found.parent.is_some()) {
+            let (mut way, mut at) = (Vec::new(), *ino);
+            let mut seen = HashSet::new();
+            while !known.contains(&at) && seen.insert(at) {
+                way.push(at);
+                match self.inodes.get(&at).and_then(|found| found.parent) {
+                    Some(parent) => at = parent,
+                    None => break,
+                }
+            }
+            if known.contains(&at) {
+                known.extend(way);
+            } else {
+                lost.push(*ino);
+            }
+        }
+        for ino in lost {
+            self.problem(format!("directory {ino}: the root does not lead to it"));
+        }
+    }
+}

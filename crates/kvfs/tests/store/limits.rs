@@ -1,0 +1,43 @@
+//! Limits of a store, which count what is stored.
+
+use pando_kvfs::{KvFs, StoreOptions};
+use pando_vfs::{At, Context, Credentials, Error, fs::Fs};
+
+const LIMIT: u64 = 1 << 20;
+
+#[test]
+fn bytes_and_inodes_are_limited_and_counted_when_the_store_is_opened_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = || {
+        let store = KvFs::open(dir.path(), StoreOptions::new().bytes(LIMIT).inodes(200)).expect("a store");
+        let closed = store.closed();
+        (Fs::new(store).expect("a tree"), closed)
+    };
+    let free = |fs: &Fs| {
+        let context = Context::new(fs.vfs(), Credentials::root());
+        let stat = fs.vfs().statfs(&context, At::Cwd, "/").expect("there");
+        (stat.bfree * u64::from(stat.bsize), stat.ffree)
+    };
+    let (fs, closed) = open();
+    assert_eq!(free(&fs), (LIMIT, 199));
+    fs.write("/small", [1; 5000]).expect("room");
+    fs.write("/large", vec![2; 300_000]).expect("room");
+    let (bytes, inodes) = free(&fs);
+    assert!(bytes <= LIMIT - 305_000 && bytes > LIMIT - 400_000 && inodes == 197, "{bytes} {inodes}");
+    drop(fs);
+    closed.wait().expect("stored");
+
+    let (fs, closed) = open();
+    assert_eq!(free(&fs), (bytes, inodes));
+    let refused = (0..100).map(|i| fs.write(format!("/more{i}"), vec![3; 50_000])).find(Result::is_err);
+    assert_eq!(refused, Some(Err(Error::NoSpace)));
+    assert!(free(&fs).0 < 50_000);
+    (0..100).for_each(|i| _ = fs.remove_file(format!("/more{i}")));
+    fs.remove_file("/large").expect("there");
+    assert_eq!(fs.write("/again", vec![4; 900_000]), Ok(()));
+    let refused = (0..200).map(|i| fs.write(format!("/empty{i}"), [])).find(Result::is_err);
+    assert_eq!((refused, free(&fs).1), (Some(Err(Error::NoSpace)), 0));
+    drop(fs);
+    closed.wait().expect("stored");
+    assert_eq!(free(&open().0).1, 0);
+}
