@@ -27,6 +27,11 @@ impl Bytes {
         self.size
     }
 
+    /// The space of the pages, in units of 512 bytes.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.pages.len() as u64 * (PAGE / 512)
+    }
+
     /// Fills all of `buf`.
     pub(crate) fn read(&self, buf: &mut [u8], offset: u64) {
         for (at, within, part) in parts(offset, buf.len()) {

@@ -91,9 +91,8 @@ impl FileData for MapData {
         Some(self.look(|bytes| bytes.layout().clone()).unwrap_or_default())
     }
 
-    /// Counted as if the file had no holes.
     fn blocks(&self) -> Option<u64> {
-        self.look(|bytes| bytes.size().div_ceil(512)).ok()
+        self.look(Bytes::blocks).ok()
     }
 
     fn sync(&mut self) -> Result<()> {

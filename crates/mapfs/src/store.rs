@@ -124,7 +124,7 @@ impl Store {
         let nlink = if node.is_named() { node.attr.nlink } else { 0 };
         let mut attr = node.attr.clone();
         (attr.size, attr.nlink) = (size, nlink);
-        attr.blocks = if attr.kind == FileKind::File { size.div_ceil(512) } else { 0 };
+        attr.blocks = node.bytes.blocks();
         Ok(attr)
     }
 

@@ -50,8 +50,9 @@ pub struct Style {
     /// The sticky bit may be set. Not on a machine with policies for sticky directories
     /// (`fs.protected_symlinks` and the like), which are not those of the file system.
     pub sticky: bool,
-    /// `trusted.*` may be set. Not in a user namespace.
-    pub trusted: bool,
+    /// With the rights of root on the machine. In a user namespace, `trusted.*` may not be set, and
+    /// there are no other users.
+    pub root: bool,
     /// The limits of the tree, if any.
     pub limits: Option<Limits>,
 }
@@ -147,7 +148,9 @@ impl Generator {
 
     fn mode(&mut self) -> Mode {
         let mode = self.rng.pick(&MODES);
-        Mode(if self.style.sticky { mode } else { mode & !0o1000 })
+        let mode = if self.style.sticky { mode } else { mode & !0o1000 };
+        // In a user namespace, root has not the capability that keeps these bits at a write.
+        Mode(if self.style.root { mode } else { mode & !0o6000 })
     }
 
     fn flags(&mut self) -> Flags {
@@ -242,12 +245,15 @@ impl Generator {
             2 => "nodot".into(),
             3 => format!("user.{}", "x".repeat(250)),
             4 => format!("user.{}", "x".repeat(251)),
-            5..=8 if self.style.trusted => self.rng.pick(&["trusted.a", "trusted.b"]).into(),
+            5..=8 if self.style.root => self.rng.pick(&["trusted.a", "trusted.b"]).into(),
             _ => self.rng.pick(&["user.a", "user.b", "user.c"]).into(),
         }
     }
 
     fn id(&mut self) -> Option<u32> {
+        if !self.style.root {
+            return self.rng.pick(&[None, Some(0)]);
+        }
         self.rng.pick(&[None, Some(0), Some(USERS[0]), Some(USERS[1]), Some(COMMON_GROUP)])
     }
 
@@ -307,6 +313,9 @@ impl Generator {
             0..=7 => Op::Mkdir { place, mode: self.mode() },
             8 | 9 => {
                 let kind = self.rng.pick(&[0o010_000, 0o140_000, 0o100_000, 0o020_000, 0o060_000, 0o040_000]);
+                // Without root there are no devices.
+                let is_device = [0o020_000, 0o060_000].contains(&kind);
+                let kind = if is_device && !self.style.root { 0o010_000 } else { kind };
                 Op::Mknod { place, mode: Mode(kind | self.mode().0), rdev: self.rng.pick(&[0, 0x103, 0x801]) }
             }
             10..=12 => Op::Symlink { target: self.target(), place },

@@ -119,7 +119,7 @@ fn style(backed: bool, mounted: bool) -> Style {
         backed,
         mounted,
         users: root && seed.is_multiple_of(2),
-        trusted: root,
+        root,
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
         limits: (!backed && seed.is_multiple_of(5)).then_some(Limits {
             bytes: 96 << 10,
