@@ -32,6 +32,13 @@ struct Loaded {
     below: Below,
 }
 
+impl Loaded {
+    fn of(ino: u64, below: Below) -> Result<Self> {
+        let inode = Inode::decode(ino, below.value().ok_or(Error::NoEntry)?)?;
+        Ok(Self { inode, below })
+    }
+}
+
 impl Tree {
     /// Makes a change.
     ///
@@ -85,9 +92,7 @@ impl Tree {
     }
 
     fn load(&self, changing: &Changing<'_>, ino: u64) -> Result<Loaded> {
-        let below = self.staged.load(changing, Key::inode(ino))?;
-        let inode = Inode::decode(ino, below.value().ok_or(Error::NoEntry)?)?;
-        Ok(Loaded { inode, below })
+        Loaded::of(ino, self.staged.load(changing, Key::inode(ino))?)
     }
 
     /// Changes an inode that was loaded. Others may have changed it since.
@@ -310,10 +315,13 @@ impl Tree {
     /// Frees an inode without a name that the namespace does not use any more. `may_wait`: for the
     /// engine. False if it would have to wait.
     pub(crate) fn free(&self, changing: &Changing<'_>, ino: u64, may_wait: bool) -> Result<bool> {
-        if !may_wait && !self.staged.is_staged(Key::inode(ino)) {
-            return Ok(false);
-        }
-        let loaded = match self.load(changing, ino) {
+        let staged = self.staged.load_staged(changing, Key::inode(ino));
+        let loaded = match staged {
+            Some(below) => Loaded::of(ino, below),
+            None if may_wait => self.load(changing, ino),
+            None => return Ok(false),
+        };
+        let loaded = match loaded {
             Err(Error::NoEntry) => return Ok(true),
             loaded => loaded?,
         };

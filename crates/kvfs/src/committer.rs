@@ -12,7 +12,7 @@ use pando_vfs::{Error, Result};
 
 use crate::{
     key::Key,
-    staged::{Pressure, Staged, from_engine},
+    staged::{Pressure, from_engine},
     tree::{Generation, Tree},
 };
 
@@ -49,6 +49,8 @@ struct State {
     wanted: u64,
     /// How many attempts have failed, and the last error.
     failed: (u64, Option<Error>),
+    /// The last attempt has failed.
+    is_failing: bool,
     /// The thread is to end.
     is_ending: bool,
     /// It has ended, and what the last attempt has returned.
@@ -85,13 +87,17 @@ impl Committer {
     /// holds no [`Changing`](crate::staged::Changing).
     ///
     /// # Errors
-    /// Those of a commit that must come first.
-    pub(crate) fn make_room(&self, staged: &Staged) -> Result<()> {
-        match staged.pressure() {
+    /// Those of a commit that must come first, EIO if there will be no commit any more.
+    pub(crate) fn make_room(&self, tree: &Tree) -> Result<()> {
+        if tree.has_stopped.load(Ordering::Relaxed) {
+            return Err(Error::Io);
+        }
+        match tree.staged.pressure() {
             Pressure::None => Ok(()),
             Pressure::Some => {
                 let mut state = self.state();
-                if state.wanted <= state.committed {
+                // After a failure, the thread tries again by itself.
+                if state.wanted <= state.committed && !state.is_failing {
                     state.wanted = state.collected + 1;
                     self.wanted.notify_one();
                 }
@@ -117,8 +123,12 @@ impl Committer {
     /// The thread: commits until the end, and then closes the store.
     pub(crate) fn run(&self, tree: Arc<Tree>) {
         // An engine that panics must not leave others waiting.
-        let end = panic::catch_unwind(AssertUnwindSafe(|| self.commit_until_end(tree))).unwrap_or(Err(Error::Io));
-        self.state().ended = Some(end);
+        let has_stopped = Arc::clone(&tree.has_stopped);
+        let end = panic::catch_unwind(AssertUnwindSafe(|| self.commit_until_end(tree)));
+        if end.is_err() {
+            has_stopped.store(true, Ordering::Relaxed);
+        }
+        self.state().ended = Some(end.unwrap_or(Err(Error::Io)));
         self.attempted.notify_all();
     }
 
@@ -139,6 +149,7 @@ impl Committer {
                 return attempt;
             }
             let mut state = self.state();
+            state.is_failing = attempt.is_err();
             if let Err(error) = attempt {
                 state.failed = (state.failed.0 + 1, Some(error));
                 // Those who wait for it get the error.
@@ -155,7 +166,7 @@ impl Committer {
             let is_old = closed.is_some();
             let generation = match closed {
                 Some(generation) => generation,
-                None => closed.insert(self.close(tree)?),
+                None => closed.insert(self.close(tree)),
             };
             if !generation.is_empty() {
                 commit(tree, generation)?;
@@ -168,13 +179,16 @@ impl Committer {
         }
     }
 
-    fn close(&self, tree: &Tree) -> Result<Generation> {
+    fn close(&self, tree: &Tree) -> Generation {
         for ino in tree.unnamed.take_forgotten() {
             let changing = tree.staged.change();
-            tree.free(&changing, ino, true).inspect_err(|_| tree.unnamed.forget(ino))?;
+            // What cannot be freed now is tried again, and when the store is opened.
+            if tree.free(&changing, ino, true).is_err() {
+                tree.unnamed.forget(ino);
+            }
         }
         // Everything that was changed before the number is counted up is in the generation.
-        Ok(tree.close(|| self.state().collected += 1))
+        tree.close(|| self.state().collected += 1)
     }
 }
 
@@ -194,14 +208,14 @@ fn commit(tree: &Tree, generation: &mut Generation) -> Result<()> {
 
 /// Flushes the files of contents that were written or made.
 fn flush_files(tree: &Tree, generation: &mut Generation) -> Result<()> {
-    if tree.has_lost_contents.load(Ordering::Relaxed) {
+    if tree.has_stopped.load(Ordering::Relaxed) {
         return Err(Error::Io);
     }
     let files = &mut generation.files;
     let written = files.written.drain().try_for_each(|(_, file)| file.sync());
     let flushed = written.and_then(|()| if std::mem::take(&mut files.made) { tree.files.sync() } else { Ok(()) });
     // The kernel may have dropped what was not written, and a later flush would return success.
-    flushed.inspect_err(|_| tree.has_lost_contents.store(true, Ordering::Relaxed)).map_err(Error::from)
+    flushed.inspect_err(|_| tree.has_stopped.store(true, Ordering::Relaxed)).map_err(Error::from)
 }
 
 /// Commits the records, unless a former attempt has done it.
@@ -229,7 +243,11 @@ fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
             transaction.merge(&*Key::TOTALS, index, Delta::Add(more));
         }
         generation.batches.iter().for_each(|batch| batch.add_to(&mut transaction));
-        if engine.commit(&transaction).map_err(from_engine)? == Outcome::TooLarge {
+        let outcome = engine.commit(&transaction).map_err(|error| {
+            tree.has_stopped.fetch_or(matches!(error, pando_kv::Error::Stopped), Ordering::Relaxed);
+            from_engine(error)
+        });
+        if outcome? == Outcome::TooLarge {
             break;
         }
         (totals, numbers) = read()?;

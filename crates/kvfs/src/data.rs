@@ -46,11 +46,13 @@ impl StoreData {
             }
             Contents::File(number) => {
                 let file = self.tree.files.open(number)?;
+                let large = Loaded::Large(number, Arc::clone(&file));
                 // A crash may have left more than the last commit knew of.
                 if file.size()? > inode.attr.size {
                     file.set_len(inode.attr.size)?;
+                    self.store_now(&large, |size| size)?;
                 }
-                Ok(Loaded::Large(number, file))
+                Ok(large)
             }
         }
     }
@@ -71,7 +73,12 @@ impl StoreData {
 
     /// Stores the size of the file, and all of its bytes if it is small.
     fn store(&self, loaded: &Loaded, size: impl Fn(u64) -> u64) -> Result<()> {
-        self.committer.make_room(&self.tree.staged)?;
+        self.committer.make_room(&self.tree)?;
+        self.store_now(loaded, size)
+    }
+
+    /// As [`StoreData::store`], also if the memory for changes is full.
+    fn store_now(&self, loaded: &Loaded, size: impl Fn(u64) -> u64) -> Result<()> {
         let (tree, changing) = (&self.tree, self.tree.staged.change());
         let inode_below = tree.staged.load(&changing, Key::inode(self.ino))?;
         let before = Inode::decode(self.ino, inode_below.value().ok_or(Error::Stale)?)?;
@@ -103,6 +110,22 @@ impl StoreData {
             file_changes.removed.push(old);
         }
         Ok(())
+    }
+
+    /// Before a write to a range.
+    ///
+    /// # Errors
+    /// ENOSPC: the store is full, and part of the range is in a hole.
+    fn expect_room(&self, offset: u64, len: u64) -> Result<()> {
+        let full = match self.tree.space.expect_room(len) {
+            Ok(()) => return Ok(()),
+            Err(full) => full,
+        };
+        let hole = match self.loaded()? {
+            Loaded::Small(small) => small.seek_hole(offset),
+            Loaded::Large(_, file) => file.seek_hole(offset)?,
+        };
+        if hole >= offset + len { Ok(()) } else { Err(full) }
     }
 
     /// Moves the bytes of a small file into a file of the host.
@@ -151,7 +174,7 @@ impl FileData for StoreData {
 
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
         let end = offset + data.len() as u64;
-        self.tree.space.expect_room(data.len() as u64)?;
+        self.expect_room(offset, data.len() as u64)?;
         if end > SMALL {
             self.enlarge()?;
         }
@@ -166,10 +189,14 @@ impl FileData for StoreData {
                 let large = Loaded::Large(*number, Arc::clone(file));
                 let file = Arc::clone(file);
                 // Before the write: bytes without a size that says so would have to be removed.
-                self.committer.make_room(&self.tree.staged)?;
+                self.committer.make_room(&self.tree)?;
                 let count = file.write(offset, data)?;
-                self.store(&large, |size| size.max(offset + count as u64))?;
-                Ok(count)
+                let stored = self.store_now(&large, |size| size.max(offset + count as u64));
+                if stored.is_err() {
+                    // Loaded again, it is cut to the size that is stored.
+                    self.loaded.take();
+                }
+                stored.map(|()| count)
             }
         }
     }
@@ -197,16 +224,21 @@ impl FileData for StoreData {
             // The bytes are in the last commit. They go only when a later one is without them.
             let committed = self.committer.commit();
             if committed.is_err() {
-                self.store(&Loaded::Large(number, file), |_| old_size)?;
+                self.store_now(&Loaded::Large(number, file), |_| old_size)?;
                 return committed;
             }
-            file.set_len(new_size)?;
+            if file.set_len(new_size).is_err() {
+                // The file is cut when it is loaded again.
+                self.loaded.take();
+                return Ok(());
+            }
+            self.store_now(&Loaded::Large(number, file), |_| new_size)?;
         }
         Ok(())
     }
 
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
-        self.tree.space.expect_room(len)?;
+        self.expect_room(offset, len)?;
         if offset + len > SMALL {
             self.enlarge()?;
         }

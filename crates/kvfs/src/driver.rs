@@ -108,11 +108,12 @@ impl Driver for KvFs {
     fn statfs(&self) -> Result<StatFs> {
         let stat = self.tree.files.statfs()?;
         let inodes = &self.tree.inodes;
-        // Without a limit of its own, it has that of the host.
-        let all = inodes.limit().min(inodes.used() + stat.ffree);
+        // Without a limit of its own, it has that of the host, if the host has one.
+        let of_host = if stat.files == 0 { u64::MAX } else { inodes.used() + stat.ffree };
+        let all = inodes.limit().min(of_host);
         let stat = stat.inodes(all, all - inodes.used().min(all));
         let space = &self.tree.space;
-        let unit = u64::from(stat.bsize) / UNIT;
+        let unit = (u64::from(stat.bsize) / UNIT).max(1);
         let limit = space.limit() / unit;
         if limit >= stat.blocks {
             return Ok(stat);
@@ -161,7 +162,7 @@ impl Backing for KvFs {
     }
 
     fn commit(&self, change: &Change<'_>) -> std::result::Result<Ack, CommitError> {
-        self.committer.make_room(&self.tree.staged)?;
+        self.committer.make_room(&self.tree)?;
         self.tree.change(change)
     }
 

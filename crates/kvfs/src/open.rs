@@ -143,6 +143,8 @@ pub(crate) fn open_directory(dir: &Path) -> Result<Parts, OpenError> {
         make(dir)?;
     }
     let engine = Embedded::open(Arc::new(FileStorage::open(&records)?))?;
+    // The process that made the store may have been killed before it did this.
+    File::open(dir)?.sync_all()?;
     Ok((Box::new(engine), Box::new(HostFiles::new(dir.join(CONTENTS))?)))
 }
 
@@ -155,6 +157,10 @@ fn make(dir: &Path) -> Result<(), OpenError> {
     match open.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
         locked => locked.map_err(io::Error::from)?,
+    }
+    if dir.join(RECORDS).try_exists()? {
+        // Another process has made it meanwhile.
+        return Ok(());
     }
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -171,6 +177,11 @@ fn make(dir: &Path) -> Result<(), OpenError> {
     let engine = Embedded::create(Arc::new(FileStorage::create(&new)?))?;
     drop(open_tree(Box::new(engine), Box::new(HostFiles::new(&contents)?), StoreOptions::new())?);
     fs::rename(&new, dir.join(RECORDS))?;
+    // Its own name, too, and those of the directories that were made for it. It is no error if one
+    // of them may not be opened.
+    for above in dir.canonicalize()?.ancestors().skip(1) {
+        let _ = File::open(above).and_then(|above| above.sync_all());
+    }
     Ok(open.sync_all()?)
 }
 

@@ -36,14 +36,16 @@ pub(crate) struct Staged {
     gate: BiasedRwLock<()>,
     /// Each is guarded by its own mutex, a leaf.
     parts: Vec<Mutex<Part>>,
-    /// The bytes of the largest part, in units of [`SOME`]. Atomic: a hint.
-    fullness: AtomicUsize,
+    /// The bytes of the changes that are collected, as far as parts have told. Atomic: a hint.
+    bytes: AtomicUsize,
 }
 
-/// With so many bytes of changes in a part, the generation is to be committed. With several times
-/// as many, operations wait for it.
-const SOME: usize = 8 << 20;
-const SEVERAL: usize = 4;
+/// With so many bytes of changes, the generation is to be committed.
+const SOME: usize = 32 << 20;
+/// With so many, operations wait for it.
+const FULL: usize = 4 * SOME;
+/// A part tells of its bytes when they have changed by so much.
+const STEP: usize = 64 << 10;
 
 /// How urgent a commit is, because of the memory that changes take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +61,9 @@ pub(crate) enum Pressure {
 struct Part {
     /// The generation that is collected.
     collected: Changes,
-    /// The bytes that its changes have taken. Those of changes that were replaced count, too.
+    /// The bytes of its changes, and those that it has told of.
     bytes: usize,
+    told: usize,
     /// The one that is committed.
     committing: Arc<Changes>,
     /// How many names were added. A directory whose names are in this part has got none while it
@@ -68,6 +71,16 @@ struct Part {
     added: u64,
     /// The directories that were removed and are still used. They get no names any more.
     removed: HashSet<u64>,
+}
+
+impl Part {
+    /// Tells of a change by many bytes.
+    fn tell(&mut self, total: &AtomicUsize) {
+        if self.bytes.abs_diff(self.told) >= STEP {
+            total.fetch_add(self.bytes.wrapping_sub(self.told), Ordering::Relaxed);
+            self.told = self.bytes;
+        }
+    }
 }
 
 /// The changes of a generation.
@@ -80,6 +93,12 @@ struct Staging {
     value: Option<Box<[u8]>>,
     /// Before the generation, there was no record.
     is_new: bool,
+}
+
+impl Staging {
+    fn bytes(&self) -> usize {
+        size_of::<(Key, Self)>() + self.value.as_ref().map_or(0, |value| value.len())
+    }
 }
 
 /// The permission to change records. What one operation changes under one permission is in one
@@ -107,7 +126,7 @@ impl Staged {
     pub(crate) fn new(engine: Box<dyn Engine>) -> pando_kv::Result<Self> {
         let snapshot = RwLock::new(engine.snapshot()?.into());
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Ok(Self { engine, snapshot, gate: BiasedRwLock::new(()), parts, fullness: AtomicUsize::new(0) })
+        Ok(Self { engine, snapshot, gate: BiasedRwLock::new(()), parts, bytes: AtomicUsize::new(0) })
     }
 
     /// Waits while a generation is closed.
@@ -126,9 +145,9 @@ impl Staged {
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
-        match self.fullness.load(Ordering::Relaxed) {
-            0 => Pressure::None,
-            1..SEVERAL => Pressure::Some,
+        match self.bytes.load(Ordering::Relaxed) {
+            ..SOME => Pressure::None,
+            SOME..FULL => Pressure::Some,
             _ => Pressure::Full,
         }
     }
@@ -291,17 +310,15 @@ impl Staged {
         let staged = part.collected.get(&key);
         let is_new = staged.map_or(before.is_none(), |staged| staged.is_new);
         let (value, result) = change(staged.map_or(before, |staged| staged.value.as_deref()));
-        if value.is_none() && is_new {
-            part.collected.remove(&key);
+        let old = if value.is_none() && is_new {
+            part.collected.remove(&key)
         } else {
-            let value = value.map(Vec::into_boxed_slice);
-            part.bytes += size_of::<(Key, Staging)>() + value.as_ref().map_or(0, |value| value.len());
-            let fullness = part.bytes / SOME;
-            if fullness > self.fullness.load(Ordering::Relaxed) {
-                self.fullness.fetch_max(fullness, Ordering::Relaxed);
-            }
-            part.collected.insert(key, Staging { value, is_new });
-        }
+            let now = Staging { value: value.map(Vec::into_boxed_slice), is_new };
+            part.bytes += now.bytes();
+            part.collected.insert(key, now)
+        };
+        part.bytes -= old.map_or(0, |old| old.bytes());
+        part.tell(&self.bytes);
         result
     }
 
@@ -358,10 +375,11 @@ impl Staged {
         self.modify(changing, key, &Below(Some(Vec::new())), |_| (None, ()));
     }
 
-    /// Whether a record can be read without the engine.
-    pub(crate) fn is_staged(&self, key: Key) -> bool {
+    /// As [`Staged::load`]. None if the engine would have to be asked.
+    pub(crate) fn load_staged(&self, _: &Changing<'_>, key: Key) -> Option<Below> {
         let part = self.part(&key);
-        part.collected.contains_key(&key) || part.committing.contains_key(&key)
+        let staged = part.collected.get(&key).or_else(|| part.committing.get(&key))?;
+        Some(Below(staged.value.as_deref().map(Into::into)))
     }
 
     /// Closes the generation. Its changes are the result. The one before must be
@@ -371,10 +389,10 @@ impl Staged {
             let part = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
             debug_assert!(part.committing.is_empty(), "one generation is committed at a time");
             part.committing = Arc::new(std::mem::take(&mut part.collected));
-            part.bytes = 0;
+            (part.bytes, part.told) = (0, 0);
             Batch(Arc::clone(&part.committing))
         };
-        self.fullness.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
         self.parts.iter().map(close).filter(|batch| !batch.0.is_empty()).collect()
     }
 

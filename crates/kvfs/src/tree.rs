@@ -32,9 +32,9 @@ pub(crate) struct Tree {
     /// What is done at the next commit besides the records. Guarded by its own mutex, a leaf.
     file_changes: Mutex<FileChanges>,
     pub unnamed: Unnamed,
-    /// A flush of contents has failed, so nothing more is committed. Atomic: only one thread uses
-    /// it.
-    pub has_lost_contents: AtomicBool,
+    /// A flush has failed, or the thread that commits has panicked. Nothing more is committed, and
+    /// nothing more may be changed. Atomic: a single independent value.
+    pub has_stopped: Arc<AtomicBool>,
 }
 
 /// What belongs to a generation besides its records.
@@ -63,7 +63,8 @@ pub(crate) struct Generation {
 
 impl Generation {
     pub(crate) fn is_empty(&self) -> bool {
-        self.batches.is_empty() && self.files.written.is_empty() && self.files.removed.is_empty()
+        let files = &self.files;
+        self.batches.is_empty() && files.written.is_empty() && files.removed.is_empty() && !files.made
     }
 }
 
@@ -131,7 +132,7 @@ impl Tree {
             hash_key,
             file_changes: Mutex::default(),
             unnamed: Unnamed::default(),
-            has_lost_contents: AtomicBool::new(false),
+            has_stopped: Arc::default(),
         }
     }
 

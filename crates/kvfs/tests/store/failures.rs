@@ -83,6 +83,7 @@ fn failed_flush_is_never_followed_by_success() {
             assert_eq!(tree.fsync(path), Err(Error::Io), "{call:?} {path}");
         }
         assert_eq!(tree.vfs.sync(), Err(Error::Io), "{call:?}");
+        assert_eq!(tree.write("/later", 1), Err(Error::Io), "{call:?}: nothing more is accepted");
         let found = Opened::open(&machine.crashed());
         let found = seen(&found.vfs, &found.context);
         assert!(found == stored || found == seen(&tree.vfs, &tree.context), "{call:?}");
@@ -97,7 +98,7 @@ fn panic_of_the_engine_is_an_error() {
     machine.fail(Some((Call::Panic, Errno::IO)));
     assert_eq!(tree.fsync("/more"), Err(Error::Io));
     machine.fail(None);
-    assert_eq!(tree.fsync("/more"), Err(Error::Io));
+    assert_eq!((tree.fsync("/more"), tree.write("/later", 1)), (Err(Error::Io), Err(Error::Io)));
     assert_eq!(tree.vfs.stat(&tree.context, At::Cwd, "/more", Walk::empty()).map(|stat| stat.size), Ok(200));
     let found = Opened::open(&machine.crashed());
     assert!(found.vfs.stat(&found.context, At::Cwd, "/small", Walk::empty()).is_ok());

@@ -1,7 +1,10 @@
 //! Limits of a store, which count what is stored.
 
 use pando_kvfs::{KvFs, StoreOptions};
-use pando_vfs::{At, Context, Credentials, Error, fs::Fs};
+use pando_vfs::{
+    At, Context, Credentials, Error,
+    fs::{Fs, OpenOptions},
+};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -35,6 +38,13 @@ fn bytes_and_inodes_are_limited_and_counted_when_the_store_is_opened_again() {
     (0..100).for_each(|i| _ = fs.remove_file(format!("/more{i}")));
     fs.remove_file("/large").expect("there");
     assert_eq!(fs.write("/again", vec![4; 900_000]), Ok(()));
+    // What is there may be overwritten, and what is cut off is free again.
+    let again = OpenOptions::new().write(true).open(&fs, "/again").expect("there");
+    assert!(free(&fs).0 < 200_000);
+    assert_eq!(again.pwrite(&vec![5; 300_000], 1000), Ok(300_000));
+    again.truncate(100_000).expect("shorter");
+    drop(again);
+    assert!(free(&fs).0 > 700_000, "{}", free(&fs).0);
     let refused = (0..200).map(|i| fs.write(format!("/empty{i}"), [])).find(Result::is_err);
     assert_eq!((refused, free(&fs).1), (Some(Err(Error::NoSpace)), 0));
     drop(fs);
