@@ -1,9 +1,8 @@
 //! Changes of the tree. Each first reads what it needs and checks it; what then follows cannot
 //! fail. All of it is in one generation.
 //!
-//! The namespace makes the changes of one name one after the other, and creates nothing in a
-//! directory that was removed. Records that different names share, such as the inode of the
-//! directory, are changed under the lock of their part.
+//! The namespace makes the changes of one name one after the other. Records that different names
+//! share, such as the inode of the directory, are changed under the lock of their part.
 
 use pando_vfs::{Ack, AttrMask, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Result};
 
@@ -182,7 +181,6 @@ impl Tree {
             inode.attr.nlink == 0
         });
         if is_unnamed {
-            // Before the record, so that a name is not added in between.
             self.unnamed.insert(ino);
             self.staged.add(changing, Key::unnamed(ino), Vec::new());
         }
@@ -341,9 +339,7 @@ impl Tree {
             }
         }
         if let Contents::File(number) = loaded.inode.contents {
-            let mut file_changes = self.file_changes();
-            file_changes.written.remove(&number);
-            file_changes.removed.push(number);
+            self.file_changes().remove(number);
         }
         if loaded.inode.attr.kind == FileKind::Directory {
             self.numbers.forget(ino);

@@ -105,9 +105,7 @@ impl StoreData {
         if let Contents::File(old) = before.contents
             && contents != before.contents
         {
-            let mut file_changes = tree.file_changes();
-            file_changes.written.remove(&old);
-            file_changes.removed.push(old);
+            tree.file_changes().remove(old);
         }
         Ok(())
     }

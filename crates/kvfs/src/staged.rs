@@ -74,6 +74,11 @@ struct Part {
 }
 
 impl Part {
+    /// The state of a record, if its value in the engine is not the newest.
+    fn get(&self, key: &Key) -> Option<&Staging> {
+        self.collected.get(key).or_else(|| self.committing.get(key))
+    }
+
     /// Tells of a change by many bytes.
     fn tell(&mut self, total: &AtomicUsize) {
         if self.bytes.abs_diff(self.told) >= STEP {
@@ -96,6 +101,10 @@ struct Staging {
 }
 
 impl Staging {
+    fn value(&self) -> Option<Vec<u8>> {
+        self.value.as_deref().map(Into::into)
+    }
+
     fn bytes(&self) -> usize {
         size_of::<(Key, Self)>() + self.value.as_ref().map_or(0, |value| value.len())
     }
@@ -181,7 +190,9 @@ impl Staged {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn get(&self, key: Key) -> Result<Option<Vec<u8>>> {
-        Ok(self.get_many(&[key])?.pop().flatten())
+        let staged = self.part(&key).get(&key).map(Staging::value);
+        // After the part was read: a generation that has left it since is in the snapshot.
+        staged.map_or_else(|| self.read(&mut |snapshot| snapshot.get_one(&key)), Ok)
     }
 
     /// The values of records, in the order of the keys.
@@ -193,15 +204,15 @@ impl Staged {
         let mut missing: Vec<usize> = Vec::new();
         for (place, key) in keys.iter().enumerate() {
             let part = self.part(key);
-            let staged = part.collected.get(key).or_else(|| part.committing.get(key));
-            values.push(staged.and_then(|staged| staged.value.as_deref().map(Into::into)));
+            let staged = part.get(key);
+            values.push(staged.and_then(Staging::value));
             if staged.is_none() {
                 missing.push(place);
             }
         }
         if !missing.is_empty() {
             let wanted: Vec<&[u8]> = missing.iter().map(|place| &*keys[*place]).collect();
-            // After the parts were read: a generation that has left them since is in it.
+            // After the parts were read, as above.
             let found = self.read(&mut |snapshot| snapshot.get(&wanted))?;
             missing.iter().zip(found).for_each(|(place, value)| values[*place] = value);
         }
@@ -377,9 +388,7 @@ impl Staged {
 
     /// As [`Staged::load`]. None if the engine would have to be asked.
     pub(crate) fn load_staged(&self, _: &Changing<'_>, key: Key) -> Option<Below> {
-        let part = self.part(&key);
-        let staged = part.collected.get(&key).or_else(|| part.committing.get(&key))?;
-        Some(Below(staged.value.as_deref().map(Into::into)))
+        self.part(&key).get(&key).map(|staged| Below(staged.value()))
     }
 
     /// Closes the generation. Its changes are the result. The one before must be

@@ -16,7 +16,7 @@ use crate::{
     numbers::{InodeNumbers, RUN_BITS},
     record::{Inode, Names, SLOTS, decode_xattrs},
     space::Space,
-    staged::{Batch, Changing, Staged},
+    staged::{Batch, Staged},
 };
 
 /// See the module.
@@ -46,6 +46,14 @@ pub(crate) struct FileChanges {
     pub removed: Vec<u64>,
     /// Whether files of contents were made.
     pub made: bool,
+}
+
+impl FileChanges {
+    /// No record has this file any more, from the next commit on.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.written.remove(&number);
+        self.removed.push(number);
+    }
 }
 
 /// A closed generation.
@@ -150,7 +158,7 @@ impl Tree {
     /// Closes the generation that was collected. Calls `note` while no operation is in the middle
     /// of its changes.
     pub(crate) fn close(&self, note: impl FnOnce()) -> Generation {
-        let changing: Changing<'_> = self.staged.change_alone();
+        let changing = self.staged.change_alone();
         let batches = self.staged.close(&changing);
         note();
         let files = std::mem::take(&mut *self.file_changes());
@@ -261,7 +269,7 @@ impl Tree {
             })?;
             damaged?;
             let Some((last, _)) = page.last() else { return Ok(()) };
-            (after, _) = (*last, page.len());
+            after = *last;
             let inos: Vec<u64> = page.iter().map(|(_, name)| name.ino).collect();
             let inodes = if wanted.is_empty() { Vec::new() } else { self.read_inodes(&inos)? };
             let mut inodes = inodes.into_iter();
