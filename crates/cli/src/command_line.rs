@@ -14,6 +14,7 @@ use crate::{
     generate::{CompletionsArgs, ManArgs, VersionArgs},
     import::ImportArgs,
     mount::MountArgs,
+    store::StoreArgs,
     trace::TraceArgs,
     umount::UmountArgs,
     warm::WarmArgs,
@@ -23,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   pando mount grove                an in-memory tree on ./grove, until Ctrl-C
   pando mount --daemon /mnt/grove  the same in the background
+  pando mount --store trees/1 home a tree that stays, in the store ./trees/1
   pando umount grove               unmount, and wait until the server has ended
 
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
@@ -46,11 +48,13 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Mount an in-memory tree on a directory
+    /// Mount a tree on a directory: in memory, in a store, or of the host
     Mount(Deferred<MountArgs>),
     /// Unmount a tree, and wait until its server has ended
     #[command(alias = "unmount")]
     Umount(Deferred<UmountArgs>),
+    /// Check, show, export and import stores, in which trees stay
+    Store(Deferred<StoreArgs>),
     /// Measure metadata workloads on several targets, side by side
     Bench(Deferred<pando_bench::cli::BenchArgs>),
     /// Run a program with a helper that reads metadata ahead of it
@@ -129,7 +133,7 @@ mod tests {
             let help = sub.render_help().to_string();
             assert!(help.lines().count() <= 50, "{help}");
         }
-        assert!(Cli::command().render_help().to_string().lines().count() <= 30);
+        assert!(Cli::command().render_help().to_string().lines().count() <= 32);
     }
 
     fn helps(command: &clap::Command) -> Vec<String> {

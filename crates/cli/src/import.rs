@@ -100,7 +100,10 @@ pub fn finished(copied: pando_transfer::Result<Summary>, dir: &Path) -> Result<E
 }
 
 /// Refuses a stream that is compressed.
-fn tar_stream<R: BufRead>(mut stream: R, source: &Path) -> Result<R> {
+///
+/// # Errors
+/// It is, or it cannot be read.
+pub fn tar_stream<R: BufRead>(mut stream: R, source: &Path) -> Result<R> {
     let first = stream.fill_buf().map_err(|error| Failure::system(for_shell(source), &error))?;
     let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| first.starts_with(magic)) else { return Ok(stream) };
     let failure = Failure::new(format!("{}: the tar stream is compressed", for_shell(source)));

@@ -5,6 +5,7 @@
 //!  command_line   all commands with their help; `deferred` makes their options on demand
 //!  mount          `pando mount`, and the helper of mount(8)
 //!  import, cp     copies into a directory; `cp` ends and reports as `import` does
+//!  store          `pando store`; it reads and reports as `import` does
 //!  umount, trace, boost, warm, generate      the other commands. None imports another
 //!  mounted        mounts of pando in the mount table; `held` keeps one in place
 //!  log            the log on stderr
@@ -22,6 +23,7 @@ mod import;
 mod log;
 mod mount;
 mod mounted;
+mod store;
 mod trace;
 mod umount;
 mod warm;
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Boost(Deferred(args)) => boost::run(&args),
         Command::Warm(Deferred(args)) => warm::run(&args),
         Command::Ls(Deferred(args)) => Ok(pando_ls::run(&args)),
+        Command::Store(Deferred(args)) => store::run(&args),
         Command::Import(Deferred(args)) => import::run(&args),
         Command::Cp(Deferred(args)) => cp::run(&args),
         Command::Trace(Deferred(args)) => trace::run(&args).map(done),

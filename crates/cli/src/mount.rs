@@ -8,6 +8,7 @@
 //!  args             the options
 //!  options          words after -o
 //!  limits           how large the tree may grow
+//!  source, store    trees that are not in memory
 //!  point, refused   the directory to mount on; why it cannot be mounted
 //!  injector         options of the latency and fault injector
 //!  daemon           the process in the background
@@ -27,6 +28,7 @@ mod refused;
 mod remount;
 mod serve;
 mod source;
+mod store;
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -89,7 +89,8 @@ impl Dispatch for Dispatcher {
                 }
                 return Reply::None;
             }
-            Reply::Now(Exchange::new(&self.server, self.clear_privileges, request, body).run(opcode))
+            let outcome = Exchange::new(&self.server, self.clear_privileges, request, body).run(opcode);
+            Reply::Now(self.made_durable(opcode, request, body, outcome))
         }));
         served.unwrap_or_else(|_| {
             error!(?opcode, "a request panicked and was answered with EIO; the mount goes on");
@@ -138,6 +139,14 @@ impl Dispatch for Dispatcher {
 }
 
 impl Dispatcher {
+    /// The outcome of a request, after what it has changed is durable, if the mount asks for that.
+    fn made_durable(&self, opcode: Opcode, request: Request<'_>, body: &[u8], outcome: Outcome) -> Outcome {
+        if outcome.is_err() || !self.server.options().durable || !opcode.changes_tree() {
+            return outcome;
+        }
+        self.server.vfs().sync().inspect_err(|_| self.unsent(request, body)).and(outcome)
+    }
+
     fn forget(&self, request: Request<'_>) -> Result<()> {
         let mut args = request.args;
         if request.header.opcode == Opcode::Forget as u32 {

@@ -58,6 +58,9 @@ pub struct ServerOptions {
     /// costs one more request for each inode of which a program wants the btime, as many programs
     /// do without using it.
     pub birth_times: bool,
+    /// Before a change is acknowledged, it is made durable ([`Vfs::sync`]). If that fails, the
+    /// caller gets the error, and the change may be lost with a crash.
+    pub durable: bool,
 }
 
 /// How a mounted tree changes, and how the kernel learns of it.
@@ -103,7 +106,12 @@ impl ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { valid: Duration::from_secs(24 * 60 * 60), changes: Changes::OnlyHere, birth_times: false }
+        Self {
+            valid: Duration::from_secs(24 * 60 * 60),
+            changes: Changes::OnlyHere,
+            birth_times: false,
+            durable: false,
+        }
     }
 }
 

@@ -87,6 +87,18 @@ impl Embedded {
         Ok(Self { storage, cache, has_stopped, instance: Mutex::new(Arc::new(instance)) })
     }
 
+    /// Makes the storage as small as it can be. A failure leaves all records.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Error::InUse`] if there is a snapshot.
+    pub fn compact(&mut self) -> Result<()> {
+        drop(self.instance()?);
+        let instance = self.instance.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let database = &mut Arc::get_mut(instance).ok_or(Error::InUse)?.database;
+        let compacted = database.compact();
+        compacted.map(drop).map_err(|error| self.error(error))
+    }
+
     /// The database. It is opened again if the storage has failed. Snapshots of the old one fail
     /// from then on.
     fn instance(&self) -> Result<Arc<Instance>> {

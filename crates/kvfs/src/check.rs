@@ -41,17 +41,25 @@ struct Found {
     parent: Option<u64>,
 }
 
-/// Reads all records of a store, and checks each reference and each count. Only the records of the
-/// engine are checked, not the bytes of large files.
+/// After how many records the progress is told.
+const PROGRESS: u64 = 1 << 16;
+
+/// As [`check`](crate::check()), for a store that is not in a directory.
 ///
 /// # Errors
 /// The engine or the files cannot be read.
-pub fn check(engine: &dyn Engine, files: &dyn Files) -> Result<Report, OpenError> {
-    let mut check = Check::default();
+pub fn check_parts(engine: &dyn Engine, files: &dyn Files, progress: &mut dyn FnMut(u64)) -> Result<Report, OpenError> {
+    let (mut check, mut records) = (Check::default(), 0);
     let snapshot = engine.snapshot()?;
-    snapshot.scan(&[]..&[0xff], &mut |key, value| match Key::of(key).and_then(|key| Some((key.table()?, key))) {
-        Some((table, key)) => check.record(table, &key, value),
-        None => check.problem(format!("a record has an unknown key: {key:02x?}")),
+    snapshot.scan(&[]..&[0xff], &mut |key, value| {
+        records += 1;
+        if records % PROGRESS == 0 {
+            progress(records);
+        }
+        match Key::of(key).and_then(|key| Some((key.table()?, key))) {
+            Some((table, key)) => check.record(table, &key, value),
+            None => check.problem(format!("a record has an unknown key: {key:02x?}")),
+        }
     })?;
     let numbers: HashSet<u64> = files.numbers()?.into_iter().collect();
     for (number, ino) in std::mem::take(&mut check.files) {

@@ -4,11 +4,11 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pando_kv::{Delta, Numbers, Outcome, Transaction};
-use pando_vfs::{Error, Result};
+use pando_vfs::{Error, Result, Timestamp};
 
 use crate::{
     key::Key,
@@ -21,6 +21,10 @@ pub(crate) const COMMITS: usize = 0;
 pub(crate) const NEXT_RUN: usize = 1;
 pub(crate) const INODES: usize = 2;
 pub(crate) const SPACE: usize = 3;
+/// Whether the last commit has closed the store.
+pub(crate) const CLOSED: usize = 4;
+/// When it was made, in nanoseconds since 1970.
+pub(crate) const COMMITTED: usize = 5;
 
 /// After a commit that has failed, the next attempt is made this much later, unless someone waits.
 const RETRY: Duration = Duration::from_secs(1);
@@ -51,6 +55,8 @@ struct State {
     failed: (u64, Option<Error>),
     /// The last attempt has failed.
     is_failing: bool,
+    /// Inodes are to be freed.
+    has_forgotten: bool,
     /// The thread is to end.
     is_ending: bool,
     /// It has ended, and what the last attempt has returned.
@@ -107,6 +113,12 @@ impl Committer {
         }
     }
 
+    /// Has the thread free the inodes that were forgotten, without a commit.
+    pub(crate) fn free_forgotten(&self) {
+        self.state().has_forgotten = true;
+        self.wanted.notify_one();
+    }
+
     /// Commits what is left, and ends the thread.
     pub(crate) fn end(&self) {
         let mut state = self.state();
@@ -135,12 +147,22 @@ impl Committer {
     /// Returns what the last attempt has returned.
     fn commit_until_end(&self, tree: Arc<Tree>) -> Result<()> {
         let mut closed = None;
+        let mut due = Instant::now().checked_add(self.interval);
         loop {
-            let interval = if closed.is_some() { RETRY } else { self.interval };
-            let is_idle = |state: &mut State| state.wanted <= state.committed && !state.is_ending;
-            let waited = self.wanted.wait_timeout_while(self.state(), interval, is_idle);
-            let is_last = waited.unwrap_or_else(PoisonError::into_inner).0.is_ending;
-            let attempt = self.attempt(&tree, &mut closed);
+            let left = due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
+            let is_wanted = |state: &State| state.wanted > state.committed || state.is_ending;
+            let is_idle = |state: &mut State| !is_wanted(state) && !state.has_forgotten;
+            let waited = self.wanted.wait_timeout_while(self.state(), left, is_idle);
+            let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.has_forgotten = false;
+            let (commits, is_last) = (waited.timed_out() || is_wanted(&state), state.is_ending);
+            drop(state);
+            free_forgotten(&tree);
+            if !commits {
+                continue;
+            }
+            let attempt = self.attempt(&tree, &mut closed, is_last);
+            due = Instant::now().checked_add(if closed.is_some() { RETRY } else { self.interval });
             if is_last {
                 // The thread that drops the driver may still have the tree for a moment.
                 while Arc::strong_count(&tree) > 1 {
@@ -160,15 +182,19 @@ impl Committer {
         }
     }
 
-    /// Commits the generation that is closed, if there is one, and then the next.
-    fn attempt(&self, tree: &Tree, closed: &mut Option<Generation>) -> Result<()> {
+    /// Commits the generation that is closed, if there is one, and then the next. The last commit
+    /// closes the store.
+    fn attempt(&self, tree: &Tree, closed: &mut Option<Generation>, is_last: bool) -> Result<()> {
         loop {
             let is_old = closed.is_some();
             let generation = match closed {
                 Some(generation) => generation,
-                None => closed.insert(self.close(tree)),
+                // Everything that was changed before the number is counted up is in it.
+                None => closed.insert(tree.close(|| self.state().collected += 1)),
             };
-            if !generation.is_empty() {
+            generation.closes = is_last && !is_old;
+            let closes = generation.closes && !tree.has_stopped.load(Ordering::Relaxed);
+            if closes || !generation.is_empty() {
                 commit(tree, generation)?;
             }
             *closed = None;
@@ -178,17 +204,16 @@ impl Committer {
             }
         }
     }
+}
 
-    fn close(&self, tree: &Tree) -> Generation {
-        for ino in tree.unnamed.take_forgotten() {
-            let changing = tree.staged.change();
-            // What cannot be freed now is tried again, and when the store is opened.
-            if tree.free(&changing, ino, true).is_err() {
-                tree.unnamed.forget(ino);
-            }
+/// Frees the inodes that were forgotten.
+fn free_forgotten(tree: &Tree) {
+    for ino in tree.unnamed.take_forgotten() {
+        let changing = tree.staged.change();
+        // What cannot be freed now is tried again, and when the store is opened.
+        if tree.free(&changing, ino, true).is_err() {
+            tree.unnamed.forget(ino);
         }
-        // Everything that was changed before the number is counted up is in the generation.
-        tree.close(|| self.state().collected += 1)
     }
 }
 
@@ -229,6 +254,10 @@ fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
     // Each commit changes the count of commits, and asserts that it was the same when it was read.
     // So a transaction whose outcome is unknown is made once or never.
     let (mut totals, mut numbers) = read()?;
+    let closes = i64::from(generation.closes);
+    if generation.is_empty() && closes == numbers.get(CLOSED) {
+        return Ok(());
+    }
     let before = *generation.commits_before.get_or_insert(numbers.get(COMMITS));
     for _ in 0..ATTEMPTS {
         if numbers.get(COMMITS) != before {
@@ -238,9 +267,10 @@ fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
         transaction.expect(&*Key::TOTALS, totals);
         transaction.merge(&*Key::TOTALS, COMMITS, Delta::Add(1));
         transaction.merge(&*Key::TOTALS, NEXT_RUN, Delta::AtLeast(generation.next_run.cast_signed()));
-        for (index, now) in [(INODES, generation.inodes), (SPACE, generation.space)] {
-            let more = now.cast_signed().wrapping_sub(numbers.get(index));
-            transaction.merge(&*Key::TOTALS, index, Delta::Add(more));
+        let (inodes, space) = (generation.inodes.cast_signed(), generation.space.cast_signed());
+        let values = [(INODES, inodes), (SPACE, space), (CLOSED, closes), (COMMITTED, Timestamp::now().0)];
+        for (index, now) in values {
+            transaction.merge(&*Key::TOTALS, index, Delta::Add(now.wrapping_sub(numbers.get(index))));
         }
         generation.batches.iter().for_each(|batch| batch.add_to(&mut transaction));
         let outcome = engine.commit(&transaction).map_err(|error| {

@@ -18,7 +18,7 @@ use crate::{
     data::StoreData,
     files::Files,
     numbers::ROOT,
-    open::{OpenError, StoreOptions, open_directory, open_tree},
+    open::{OpenError, Recovered, StoreOptions, open_or_make, open_tree},
     space::UNIT,
     tree::Tree,
 };
@@ -27,6 +27,7 @@ use crate::{
 pub struct KvFs {
     tree: Arc<Tree>,
     committer: Arc<Committer>,
+    recovered: Option<Recovered>,
     /// Whether the namespace is still there. The thread that drops the driver must not take a guard
     /// of the reclaimer.
     feed: OnceLock<Feed>,
@@ -60,14 +61,14 @@ impl Closed {
 }
 
 impl KvFs {
-    /// Opens the store in a directory. It is made if the directory is empty or missing, for the
-    /// user of this process only. The root directory of the tree belongs to this user.
+    /// Opens the store in a directory. It is made if the directory is empty or missing. On the
+    /// host it is for the user of this process only.
     ///
     /// # Errors
     /// See [`OpenError`]. A directory that is not a store is as it was before.
     pub fn open(dir: impl AsRef<Path>, options: StoreOptions) -> std::result::Result<Self, OpenError> {
-        let (engine, files) = open_directory(dir.as_ref())?;
-        Self::new(engine, files, options)
+        let (engine, files) = open_or_make(dir.as_ref(), options)?;
+        Self::new(Box::new(engine), Box::new(files), options)
     }
 
     /// A tree in an engine, with the contents of large files in `files`. If the engine has no
@@ -80,14 +81,21 @@ impl KvFs {
         files: Box<dyn Files>,
         options: StoreOptions,
     ) -> std::result::Result<Self, OpenError> {
-        let tree = Arc::new(open_tree(engine, files, options)?);
+        let (tree, recovered) = open_tree(engine, files, options)?;
+        let tree = Arc::new(tree);
         let committer = Arc::new(Committer::new(options.interval));
         let run = {
             let (tree, committer) = (Arc::clone(&tree), Arc::clone(&committer));
             move || committer.run(tree)
         };
         thread::Builder::new().name("pando-commit".into()).spawn(run)?;
-        Ok(Self { tree, committer, feed: OnceLock::new() })
+        Ok(Self { tree, committer, recovered, feed: OnceLock::new() })
+    }
+
+    /// What the open has found if the store was not closed before. None if it was, or is new.
+    #[must_use]
+    pub const fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
     }
 
     /// For the caller who drops the tree and then needs the store to be closed.
@@ -173,8 +181,8 @@ impl Backing for KvFs {
         let is_connected = self.feed.get().is_some_and(Feed::is_connected);
         let freed = is_connected
             && self.tree.staged.try_change().is_some_and(|changing| self.tree.free(&changing, ino, false) == Ok(true));
-        if !freed {
-            self.tree.unnamed.forget(ino);
+        if !freed && self.tree.unnamed.forget(ino) && is_connected {
+            self.committer.free_forgotten();
         }
     }
 

@@ -32,6 +32,7 @@ mod driver;
 mod files;
 mod key;
 mod numbers;
+mod offline;
 mod open;
 mod record;
 mod small;
@@ -39,7 +40,8 @@ mod space;
 mod staged;
 mod tree;
 
-pub use check::{Report, check};
+pub use check::{Report, check_parts};
 pub use driver::{Closed, KvFs};
 pub use files::{ContentsFile, Files, HostFiles};
-pub use open::{OpenError, StoreOptions};
+pub use offline::{Info, check, compact, info};
+pub use open::{OpenError, Recovered, StoreOptions};

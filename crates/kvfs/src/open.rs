@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     fmt,
     fs::{self, DirBuilder, File, TryLockError},
+    hash::Hasher,
     io,
     os::unix::fs::DirBuilderExt,
     path::Path,
@@ -11,13 +12,14 @@ use std::{
     time::Duration,
 };
 
-use pando_kv::{Embedded, Engine, FileStorage, Numbers, Outcome, Transaction};
+use pando_kv::{Delta, Embedded, Engine, FileStorage, Numbers, Outcome, Transaction};
 use pando_sync::Quota;
 use pando_vfs::{Error, FileKind, NodeAttr, Timestamp};
 use rustix::process::{getegid, geteuid};
+use siphasher::sip::SipHasher13;
 
 use crate::{
-    committer::{INODES, NEXT_RUN, SPACE},
+    committer::{CLOSED, COMMITTED, INODES, NEXT_RUN, SPACE},
     files::{Files, HostFiles},
     key::Key,
     numbers::{InodeNumbers, ROOT},
@@ -33,7 +35,7 @@ const FORMAT: &[u8] = b"pandofs store 1\n";
 const HASH_KEY: usize = 16;
 
 /// The file of records in the directory of a store, and the directory of contents.
-const RECORDS: &str = "pandofs-records";
+pub(crate) const RECORDS: &str = "pandofs-records";
 const CONTENTS: &str = "pandofs-contents";
 /// The file of records of a store that is being made.
 const NEW_RECORDS: &str = "pandofs-records.new";
@@ -44,13 +46,15 @@ pub struct StoreOptions {
     pub(crate) interval: Duration,
     pub(crate) inodes: Option<u64>,
     pub(crate) bytes: Option<u64>,
+    owner: Option<(u32, u32)>,
+    mode: u32,
 }
 
 impl StoreOptions {
     /// Commits every 5 seconds.
     #[must_use]
     pub const fn new() -> Self {
-        Self { interval: Duration::from_secs(5), inodes: None, bytes: None }
+        Self { interval: Duration::from_secs(5), inodes: None, bytes: None, owner: None, mode: 0o755 }
     }
 
     /// How long an operation is uncommitted at most, if no fsync commits it before.
@@ -73,6 +77,19 @@ impl StoreOptions {
     pub const fn bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
+
+    /// The owner and the group of the root directory, if the store is made now. Those of this
+    /// process by default.
+    #[must_use]
+    pub const fn owner(self, uid: u32, gid: u32) -> Self {
+        Self { owner: Some((uid, gid)), ..self }
+    }
+
+    /// The permission bits of the root directory, if the store is made now. 755 by default.
+    #[must_use]
+    pub const fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
+    }
 }
 
 impl Default for StoreOptions {
@@ -81,12 +98,27 @@ impl Default for StoreOptions {
     }
 }
 
+/// What an open has found if the store was not closed before: its process was killed, or the
+/// machine has crashed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// When the last commit was made. The tree is as it was then.
+    pub committed: Timestamp,
+    /// How many inodes were without a name, in use by the process. They are freed.
+    pub unnamed: u64,
+    /// How many files of contents belonged to no inode. They are removed.
+    pub unused: u64,
+}
+
 /// Why a store cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The host has failed.
     Io(io::Error),
+    /// The directory has no store.
+    NoStore,
     /// The directory has other things than a store.
     NotAStore,
     /// The store was made by a newer version.
@@ -101,6 +133,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
+            Self::NoStore => f.write_str("there is no store"),
             Self::NotAStore => f.write_str("not a store of pandofs, and not empty"),
             Self::Newer => f.write_str("a store of a newer version of pandofs"),
             Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
@@ -134,23 +167,44 @@ impl From<Error> for OpenError {
 }
 
 /// The engine of a store, and the files with the contents of large files.
-type Parts = (Box<dyn Engine>, Box<dyn Files>);
+pub(crate) type Parts = (Embedded, HostFiles);
 
 /// The parts of the store in a directory. It is made if the directory is empty or missing.
-pub(crate) fn open_directory(dir: &Path) -> Result<Parts, OpenError> {
-    let records = dir.join(RECORDS);
-    if !records.try_exists()? {
-        make(dir)?;
+pub(crate) fn open_or_make(dir: &Path, options: StoreOptions) -> Result<Parts, OpenError> {
+    if !dir.join(RECORDS).try_exists()? {
+        make(dir, options)?;
     }
-    let engine = Embedded::open(Arc::new(FileStorage::open(&records)?))?;
+    let parts = open_parts(dir)?;
     // The process that made the store may have been killed before it did this.
     File::open(dir)?.sync_all()?;
-    Ok((Box::new(engine), Box::new(HostFiles::new(dir.join(CONTENTS))?)))
+    Ok(parts)
+}
+
+/// The parts of the store in a directory.
+///
+/// # Errors
+/// There is none, too.
+pub(crate) fn open_existing(dir: &Path) -> Result<Parts, OpenError> {
+    if dir.join(RECORDS).try_exists()? {
+        return open_parts(dir);
+    }
+    let mut entries = fs::read_dir(dir)?;
+    Err(if entries.any(|entry| entry.is_ok_and(is_not_of_store)) { OpenError::NotAStore } else { OpenError::NoStore })
+}
+
+fn open_parts(dir: &Path) -> Result<Parts, OpenError> {
+    let engine = Embedded::open(Arc::new(FileStorage::open(dir.join(RECORDS))?))?;
+    Ok((engine, HostFiles::new(dir.join(CONTENTS))?))
+}
+
+/// Whether this can't be in the directory of a store, or in one where a store can be made.
+fn is_not_of_store(entry: fs::DirEntry) -> bool {
+    [NEW_RECORDS, CONTENTS, "lost+found"].iter().all(|expected| entry.file_name() != **expected)
 }
 
 /// Makes a store without records. A crash leaves all of it, or something that the next attempt
 /// replaces.
-fn make(dir: &Path) -> Result<(), OpenError> {
+fn make(dir: &Path, options: StoreOptions) -> Result<(), OpenError> {
     let (new, contents) = (dir.join(NEW_RECORDS), dir.join(CONTENTS));
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let open = File::open(dir)?;
@@ -163,8 +217,7 @@ fn make(dir: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        if ![NEW_RECORDS, CONTENTS, "lost+found"].iter().any(|expected| name == **expected) {
+        if is_not_of_store(entry?) {
             return Err(OpenError::NotAStore);
         }
     }
@@ -175,7 +228,8 @@ fn make(dir: &Path) -> Result<(), OpenError> {
         DirBuilder::new().mode(0o700).create(&contents)?;
     }
     let engine = Embedded::create(Arc::new(FileStorage::create(&new)?))?;
-    drop(open_tree(Box::new(engine), Box::new(HostFiles::new(&contents)?), StoreOptions::new())?);
+    make_root(&engine, options)?;
+    drop(engine);
     fs::rename(&new, dir.join(RECORDS))?;
     // Its own name, too, and those of the directories that were made for it. It is no error if one
     // of them may not be opened.
@@ -195,25 +249,51 @@ fn random_key() -> [u8; HASH_KEY] {
     key
 }
 
+/// What a store says of itself.
+pub(crate) struct Header {
+    pub totals: Numbers,
+    hash_key: [u8; HASH_KEY],
+}
+
+impl Header {
+    /// A number that no other store has. It does not tell the key.
+    pub(crate) fn id(&self) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
+        hasher.write(FORMAT);
+        hasher.finish()
+    }
+}
+
+/// Reads the header of a store.
+///
+/// # Errors
+/// It is that of no store, or of a newer one, or there is none.
+pub(crate) fn read_header(engine: &dyn Engine) -> Result<Header, OpenError> {
+    let found = engine.snapshot()?.get(&[&Key::HEADER, &Key::TOTALS])?;
+    let header = found[0].as_deref().ok_or(OpenError::NoStore)?;
+    match header.strip_prefix(FORMAT) {
+        Some(key) => match key.first_chunk() {
+            Some(key) => Ok(Header { totals: Numbers::of(found[1].as_deref()), hash_key: *key }),
+            None => Err(OpenError::Damaged("its header is cut short".into())),
+        },
+        None if header.starts_with(b"pandofs store ") => Err(OpenError::Newer),
+        None => Err(OpenError::NotAStore),
+    }
+}
+
 /// The tree in an engine. Frees what a crash has left without a name.
 pub(crate) fn open_tree(
     engine: Box<dyn Engine>,
     files: Box<dyn Files>,
     options: StoreOptions,
-) -> Result<Tree, OpenError> {
-    let read = || engine.snapshot()?.get(&[&Key::HEADER, &Key::TOTALS]);
-    let mut found = read()?;
-    if found[0].is_none() {
-        make_root(&*engine)?;
-        found = read()?;
-    }
-    let header = found[0].as_deref().unwrap_or_default();
-    let hash_key = match header.strip_prefix(FORMAT) {
-        Some(key) => key.try_into().map_err(|_| OpenError::Damaged("its header is cut short".into()))?,
-        None if header.starts_with(b"pandofs store ") => return Err(OpenError::Newer),
-        None => return Err(OpenError::NotAStore),
+) -> Result<(Tree, Option<Recovered>), OpenError> {
+    let Header { totals, hash_key } = match read_header(&*engine) {
+        Err(OpenError::NoStore) => {
+            make_root(&*engine, options)?;
+            read_header(&*engine)?
+        }
+        read => read?,
     };
-    let totals = Numbers::of(found[1].as_deref());
     let used = totals.get(INODES).cast_unsigned().max(1);
     let inodes = Quota::new(options.inodes.unwrap_or(u64::MAX).max(used));
     inodes.charge(used).map_err(|_| OpenError::Damaged("its count of inodes is wrong".into()))?;
@@ -221,19 +301,21 @@ pub(crate) fn open_tree(
     let space = Space::new(limit, totals.get(SPACE).cast_unsigned());
     let numbers = InodeNumbers::new(totals.get(NEXT_RUN).cast_unsigned());
     let tree = Tree::new(Staged::new(engine)?, files, hash_key, numbers, (inodes, space));
-    free_unnamed(&tree)?;
-    remove_unused_files(&tree)?;
-    Ok(tree)
+    let (unnamed, unused) = (free_unnamed(&tree)?, remove_unused_files(&tree)?);
+    let recovered = Recovered { committed: Timestamp(totals.get(COMMITTED)), unnamed, unused };
+    Ok((tree, (totals.get(CLOSED) == 0).then_some(recovered)))
 }
 
-/// Stores the header and the root directory, which belongs to the user of this process.
-fn make_root(engine: &dyn Engine) -> Result<(), OpenError> {
-    let mut root = NodeAttr::new(ROOT, FileKind::Directory, 0o755, Timestamp::now());
-    (root.uid, root.gid) = (geteuid().as_raw(), getegid().as_raw());
+/// Stores the header and the root directory.
+fn make_root(engine: &dyn Engine, options: StoreOptions) -> Result<(), OpenError> {
+    let mut root = NodeAttr::new(ROOT, FileKind::Directory, options.mode, Timestamp::now());
+    (root.uid, root.gid) = options.owner.unwrap_or_else(|| (geteuid().as_raw(), getegid().as_raw()));
     let mut first = Transaction::new();
     first.expect_empty(&[]..&[0xff]);
     first.put(&*Key::HEADER, [FORMAT, &random_key()].concat());
     first.put(&*Key::inode(ROOT), Inode::new(root).encode());
+    first.merge(&*Key::TOTALS, CLOSED, Delta::Add(1));
+    first.merge(&*Key::TOTALS, COMMITTED, Delta::Add(Timestamp::now().0));
     while engine.commit(&first)? != Outcome::Committed {
         let snapshot = engine.snapshot()?;
         if snapshot.get_one(&Key::HEADER)?.is_some() {
@@ -249,22 +331,22 @@ fn make_root(engine: &dyn Engine) -> Result<(), OpenError> {
 }
 
 /// Frees the inodes that had no name when the store was closed, or when the machine crashed.
-fn free_unnamed(tree: &Tree) -> Result<(), Error> {
+fn free_unnamed(tree: &Tree) -> Result<u64, Error> {
     let mut unnamed = Vec::new();
     tree.staged.stored(Key::unnamed(0), Key::unnamed(u64::MAX), &mut |key, _| unnamed.push(key.number()))?;
     let changing = tree.staged.change();
-    for ino in unnamed {
-        tree.free(&changing, ino, true)?;
+    for ino in &unnamed {
+        tree.free(&changing, *ino, true)?;
     }
-    Ok(())
+    Ok(unnamed.len() as u64)
 }
 
 /// Removes the files of contents that no inode has: a crash came between a commit and a removal, or
 /// before the commit that would have used them.
-fn remove_unused_files(tree: &Tree) -> Result<(), OpenError> {
+fn remove_unused_files(tree: &Tree) -> Result<u64, OpenError> {
     let mut unused: HashSet<u64> = tree.files.numbers()?.into_iter().collect();
     if unused.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let mut damaged = Ok(());
     tree.staged.stored(
@@ -283,8 +365,8 @@ fn remove_unused_files(tree: &Tree) -> Result<(), OpenError> {
     for number in tree.file_changes().removed.iter() {
         unused.remove(number);
     }
-    for number in unused {
-        tree.files.remove(number)?;
+    for number in &unused {
+        tree.files.remove(*number)?;
     }
-    Ok(())
+    Ok(unused.len() as u64)
 }

@@ -65,6 +65,8 @@ pub(crate) struct Generation {
     /// How many inodes there are then, and the space of their contents.
     pub inodes: u64,
     pub space: u64,
+    /// It is the last one.
+    pub closes: bool,
     /// How many commits there were before the first attempt to commit it.
     pub commits_before: Option<i64>,
 }
@@ -100,8 +102,11 @@ impl Unnamed {
         self.part(ino).remove(&ino)
     }
 
-    pub(crate) fn forget(&self, ino: u64) {
-        self.forgotten().push(ino);
+    /// Whether it is the first of those that are to be freed.
+    pub(crate) fn forget(&self, ino: u64) -> bool {
+        let mut forgotten = self.forgotten();
+        forgotten.push(ino);
+        forgotten.len() == 1
     }
 
     pub(crate) fn take_forgotten(&self) -> Vec<u64> {
@@ -163,7 +168,7 @@ impl Tree {
         note();
         let files = std::mem::take(&mut *self.file_changes());
         let (next_run, inodes, space) = (self.numbers.next_run(), self.inodes.used(), self.space.used());
-        Generation { batches, files, next_run, inodes, space, commits_before: None }
+        Generation { batches, files, next_run, inodes, space, closes: false, commits_before: None }
     }
 
     /// An inode.

@@ -2,21 +2,21 @@
 
 use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{ArgGroup, Args, Parser, ValueEnum};
 use pando_console::size;
 use pando_fuse::Changes;
 use pando_vfs::DirectoryLocks;
 
 use super::{
-    injector::InjectorArgs,
+    injector::{self, InjectorArgs},
     limits,
     options::{self, MountOption},
     source::UNTOLD,
 };
 
 const MOUNT_HELP: &str = "\
-The tree lives in memory and is lost when it is unmounted, or it is a directory of the host (--source). The command creates \
-the directory if it is missing, prints one line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
+The tree lives in memory and is lost when it is unmounted. Or it stays, in a store (--store). Or it is a directory of the \
+host (--source). The command creates the directory if it is missing, prints one line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
 killed server has left a dead mount on the directory (\"Transport endpoint is not connected\"), the command unmounts that \
 first.
 
@@ -73,6 +73,7 @@ Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it faile
 /// Options of `pando mount`.
 #[derive(Debug, Args)]
 #[command(after_long_help = MOUNT_HELP, args_override_self = true)]
+#[command(group = ArgGroup::new("backed").args(["source", "store"]))]
 pub struct MountArgs {
     /// The directory to mount on; created if it is missing
     #[arg(value_name = "DIR")]
@@ -87,6 +88,25 @@ pub struct MountArgs {
     /// trace, delays, faults and -o ro work as on a tree in memory.
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["size", "inodes", "uid", "gid", "mode"])]
     pub source: Option<PathBuf>,
+
+    /// Keep the tree in a store in this directory
+    ///
+    /// A store is made if the directory is empty or missing. The tree is there again with the next
+    /// mount, also after a crash. A crash loses the operations of the last seconds (--commit),
+    /// unless an fsync has waited for them, and no others: the tree is as it was after one of its
+    /// operations. Only one server uses a store at a time. `pando store` checks, shows and exports
+    /// stores.
+    #[arg(long, value_name = "STORE", conflicts_with = "source")]
+    pub store: Option<PathBuf>,
+
+    /// When changes in a store become durable [default: 5s]
+    ///
+    /// WHEN is a time, after which they are at the latest, as in 5s or 100ms; or fsync-only; or
+    /// sync: each change, before the program that makes it goes on. An fsync of a file or a
+    /// directory makes all changes durable that were made before. Sync makes each change as slow as
+    /// the disk, which may take milliseconds.
+    #[arg(long, value_name = "WHEN", requires = "store", value_parser = parse_commit, allow_negative_numbers = true)]
+    pub commit: Option<CommitWhen>,
 
     /// Nobody else changes SOURCE: the kernel may answer from its caches
     #[arg(long, requires = "source")]
@@ -104,33 +124,35 @@ pub struct MountArgs {
     ///
     /// While a program waits for SOURCE at each name that it has listed, threads of the server load
     /// other names of the directory. The number of calls in flight is found by trial, 64 at most.
-    #[arg(long, requires = "source")]
+    #[arg(long, requires = "backed")]
     pub no_read_ahead: bool,
 
-    /// How many inodes of SOURCE stay cached [default: 65536 per GiB]
+    /// How many inodes stay cached [default: 65536 per GiB]
     ///
-    /// About 0.9 KB each. The cache also has a limit in bytes, with extended attributes: 2 KiB for
-    /// each of the N. By default that limit is an eighth of the memory; for a given N it is at
-    /// least 256 MiB. If the cache is full, the server asks the kernel to forget inodes that no
-    /// program uses (Linux 6.18). While memory is short, fewer are kept.
-    #[arg(long, requires = "source", value_name = "N")]
+    /// Of a source or a store. About 0.9 KB each. The cache also has a limit in bytes, with
+    /// extended attributes: 2 KiB for each of the N. By default that limit is an eighth of the
+    /// memory; for a given N it is at least 256 MiB. If the cache is full, the server asks the
+    /// kernel to forget inodes that no program uses (Linux 6.18). While memory is short, fewer are
+    /// kept.
+    #[arg(long, requires = "backed", value_name = "N")]
     pub cached_inodes: Option<usize>,
 
     /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
     /// the memory]
     ///
-    /// "The memory" is that of the machine, or what control groups allow the server: the smallest
-    /// memory.max or memory.high of its own group and those above. The server's own needs are
-    /// subtracted: 28 MiB with two threads, and 64 MiB for removed files that readers may still
-    /// use.
+    /// A store has no limit by default but that of its disk. "The memory" is that of the machine,
+    /// or what control groups allow the server: the smallest memory.max or memory.high of its own
+    /// group and those above. The server's own needs are subtracted: 28 MiB with two threads, and
+    /// 64 MiB for removed files that readers may still use.
     #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
     /// How many inodes there may be: files, directories, links [default: as many as fit into the
     /// memory beside full files, about 120,000 for each GiB]
     ///
-    /// A hard link counts as one inode, and so does each KiB of extended attributes. k, m and g
-    /// multiply by powers of 1024, as in 500k.
+    /// In memory, a hard link counts as one inode, and so does each KiB of extended attributes. A
+    /// store counts inodes alone, and has no limit by default. k, m and g multiply by powers of
+    /// 1024, as in 500k.
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
@@ -142,6 +164,8 @@ pub struct MountArgs {
     pub allow_other: bool,
 
     /// The owner of the root directory [default: the user who mounts]
+    ///
+    /// In a store, this and the two options below are for a store that is made now.
     #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub uid: Option<u32>,
 
@@ -162,15 +186,16 @@ pub struct MountArgs {
     #[arg(long)]
     pub nonempty: bool,
 
-    /// Threads that answer requests [default: one per core; with --source, up to 64 more]
+    /// Threads that answer requests [default: one per core]
     ///
-    /// One per core is also the maximum through io_uring, but with --source each core then has 64
-    /// more, and 1024 are the maximum. By the device they exist only while requests wait.
+    /// With --source or --store there are up to 64 more, by the device only while requests wait.
+    /// Through io_uring, each core has 64 more then, and 1024 are the maximum; otherwise one per
+    /// core is the maximum.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
-    /// How changes of names in one directory exclude each other: `off` for one lock per directory,
-    /// or the number of name locks of the tree [default: 64 per core]
+    /// The number of locks for changes of names in the tree, or `off` for one lock per directory
+    /// [default: 64 per core]
     ///
     /// Without this option, changes of different names run in parallel. `off` is the locking of
     /// other file systems, and is there to measure the difference. In a mount it is small, since
@@ -225,6 +250,17 @@ pub enum IoUring {
     Never,
 }
 
+/// When changes in a store become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitWhen {
+    /// So long after the change at most.
+    Within(Duration),
+    /// With an fsync.
+    Fsync,
+    /// Before the change is acknowledged.
+    Acknowledged,
+}
+
 /// The arguments as a command line of their own.
 #[derive(Debug, Parser)]
 #[command(name = "pando mount", bin_name = "pando mount", no_binary_name = true)]
@@ -245,6 +281,11 @@ impl MountArgs {
             return Ok(args);
         }
         Ok(Line::try_parse_from(own.iter().chain(line))?.args)
+    }
+
+    /// Whether the tree is read and changed by calls that may wait.
+    pub fn is_backed(&self) -> bool {
+        self.source.is_some() || self.store.is_some()
     }
 
     /// How long the kernel may answer from its caches.
@@ -307,6 +348,17 @@ fn parse_pdirops(text: &str) -> Result<DirectoryLocks, String> {
     locks.map(DirectoryLocks::Stripes).ok_or_else(|| format!("it is off, or a number of locks from 1 to {most}"))
 }
 
+fn parse_commit(text: &str) -> Result<CommitWhen, String> {
+    match text {
+        "sync" => Ok(CommitWhen::Acknowledged),
+        "fsync-only" => Ok(CommitWhen::Fsync),
+        _ => match injector::parse_duration(text) {
+            Ok(time) if !time.is_zero() => Ok(CommitWhen::Within(time)),
+            _ => Err("it is sync, fsync-only, or a time with its unit, as in 5s or 100ms".into()),
+        },
+    }
+}
+
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
@@ -360,6 +412,15 @@ mod tests {
         for changes in [Changes::OnlyHere, Changes::Reported { otherwise: UNTOLD }] {
             assert_eq!(args.valid(changes), Duration::from_secs(86400));
         }
+        for (text, when) in [
+            ("200ms", CommitWhen::Within(Duration::from_millis(200))),
+            ("fsync-only", CommitWhen::Fsync),
+            ("sync", CommitWhen::Acknowledged),
+        ] {
+            assert_eq!(mount(&["--store", "s", "--commit", text, "g"]).unwrap().commit, Some(when));
+        }
+        assert!(mount(&["--store", "s", "--source", "t", "g"]).is_err());
+        assert!(mount(&["--cached-inodes", "7", "g"]).is_err(), "a tree in memory is its own cache");
         let args = mount(&["--pdirops", "off", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));
         let args = mount(&["--pdirops", "512", "g"]).unwrap();
@@ -383,6 +444,9 @@ mod tests {
             (&["--threads", "many", "g"], "between 1 and 1024"),
             (&["--attr-timeout=-1", "g"], "seconds"),
             (&["--pdirops", "on", "g"], "it is off, or a number of locks"),
+            (&["--store", "s", "--commit", "5", "g"], "as in 5s or 100ms"),
+            (&["--store", "s", "--commit", "0s", "g"], "as in 5s or 100ms"),
+            (&["--store", "s", "--commit", "never", "g"], "as in 5s or 100ms"),
             (&["--pdirops", "0", "g"], "it is off, or a number of locks"),
             (&["--pdirops", "1048577", "g"], "from 1 to 1048576"),
             (&["--attr-timeout", "nan", "g"], "seconds"),

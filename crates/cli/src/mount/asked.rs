@@ -14,8 +14,9 @@ use super::{
     options::{MountOption, OF_MOUNT, PROPERTIES, Property},
 };
 
-/// How many threads there may be beyond one per core, for requests that wait for a source.
-const SOURCE_THREADS: usize = 64;
+/// How many threads there may be beyond one per core, for requests that wait for a source or a
+/// store.
+const WAITING_THREADS: usize = 64;
 
 /// The request as a whole. Of two opposite words the later one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,9 +66,9 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
     let mut asked = Asked { mount, set: Vec::new(), remount: false, without_effect: Vec::new() };
     match args.threads {
         Some(number) => asked.mount.threads = Threads::exactly(number),
-        // Calls of the source may wait.
-        None if args.source.is_some() => {
-            asked.mount.threads.most = asked.mount.threads.least.saturating_add(SOURCE_THREADS);
+        // Calls of the source, and those that flush, may wait.
+        None if args.is_backed() => {
+            asked.mount.threads.most = asked.mount.threads.least.saturating_add(WAITING_THREADS);
         }
         None => {}
     }

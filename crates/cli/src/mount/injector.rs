@@ -142,8 +142,16 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 const UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
-/// Parses a time with its unit.
+/// The time for one item.
 fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    match parse_duration(text)? {
+        time if time <= LONGEST => Ok(time),
+        _ => Err(format!("{text} is too long: up to {} s for one item", LONGEST.as_secs())),
+    }
+}
+
+/// Parses a time with its unit.
+pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let Ok(number) = number.parse::<f64>() else {
@@ -152,10 +160,7 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     let Some((_, seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
         return Err(format!("{text:?} has no known unit: write us, ms or s, as in 500us, 2ms or 0.1s"));
     };
-    match Duration::try_from_secs_f64(number * seconds) {
-        Ok(time) if time <= LONGEST => Ok(time),
-        _ => Err(format!("{text} is too long: up to {} s for one item", LONGEST.as_secs())),
-    }
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("{text} is too long"))
 }
 
 fn parse_delay(text: &str) -> std::result::Result<(Operation, Duration), String> {

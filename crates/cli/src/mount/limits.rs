@@ -8,6 +8,7 @@
 use pando_console::memory_limits::{self, Limit};
 use pando_memfs::MemOptions;
 use pando_vfs::VfsOptions;
+use rustix::process::{Resource, Rlimit};
 
 /// The server of an empty tree, and the kernel's memory for it.
 const SERVER_BYTES: u64 = 16 << 20;
@@ -77,6 +78,12 @@ pub fn inode_cache(asked: Option<usize>, memory: Option<&Limit>) -> (usize, usiz
             (inodes, bytes(inodes))
         }
     }
+}
+
+/// Allows this process as many descriptors as it may have.
+pub fn raise_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// The warning if a control group allows less than the given limits.

@@ -33,18 +33,18 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// `cached` is the number of cached inodes.
+    /// Watches for a tree.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(vfs: Vfs, cached: impl Fn() -> usize + Send + 'static) -> Result<Self> {
+    pub fn start(vfs: Vfs) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let mut memory = Memory::of_this_process();
         let watch = move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 if memory.is_short() {
                     // A panic of the driver has its message, and the next time is another one.
-                    let evict = AssertUnwindSafe(|| vfs.evict(cached().div_ceil(PART)));
+                    let evict = AssertUnwindSafe(|| vfs.evict(vfs.cache_counts().inodes.div_ceil(PART)));
                     let evicted = panic::catch_unwind(evict);
                     debug!(?evicted, "memory is short");
                     release_free_memory();

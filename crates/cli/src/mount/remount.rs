@@ -32,7 +32,7 @@ pub fn run(args: &MountArgs, asked: &Asked) -> Result<()> {
     };
     if let Some(fixed) = fixed(args, asked, &mount, &path) {
         return Err(Failure::new(format!("{shown}: {fixed} cannot be changed while it is mounted"))
-            .remedy(format!("unmount it first (its files are lost then): pando umount {shown}")));
+            .remedy(format!("unmount it first (a tree in memory is lost then): pando umount {shown}")));
     }
     let held = held::hold(&path, Some(&mount.device)).map_err(|error| Failure::system(&shown, &error))?;
     rustix::mount::mount_remount(held.path(), flags(asked, &mount), "").map_err(|error| match error {

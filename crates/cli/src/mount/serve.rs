@@ -18,13 +18,21 @@ use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use super::{
-    args::{IoUring, MountArgs},
+    args::{CommitWhen, IoUring, MountArgs},
     asked::Asked,
     daemon, injector,
     leave::Leaver,
     limits, point, refused,
     source::{RECHECK, SourceTree},
+    store::StoreTree,
 };
+
+/// The tree of a mount, and what belongs to it.
+enum Tree {
+    Memory,
+    Source(SourceTree),
+    Store(StoreTree),
+}
 
 /// Mounts a tree and serves it until it is unmounted.
 ///
@@ -47,19 +55,28 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
         .read_ahead(!args.no_read_ahead)
         .cached_inodes(inodes)
         .cached_bytes(bytes);
-    let (vfs, source) = match &args.source {
-        Some(dir) => {
+    let (vfs, tree) = match (&args.source, &args.store) {
+        (Some(dir), _) => {
             let source = SourceTree::open(dir, host_options(args), asked.mount.allow_other, options)?;
-            (source.vfs.clone(), Some(source))
+            (source.vfs.clone(), Tree::Source(source))
         }
-        None => (in_memory(args, asked.mount.threads.least.get(), memory.as_ref(), options)?, None),
+        (None, Some(dir)) => {
+            let store = StoreTree::open(dir, args, options)?;
+            (store.vfs.clone(), Tree::Store(store))
+        }
+        (None, None) => (in_memory(args, asked.mount.threads.least.get(), memory.as_ref(), options)?, Tree::Memory),
     };
-    let changes = match &source {
-        Some(source) if source.is_watched => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
-        Some(_) if !args.exclusive => Changes::Elsewhere,
+    let changes = match &tree {
+        Tree::Source(source) if source.is_watched => Changes::Reported { otherwise: args.valid(Changes::Elsewhere) },
+        Tree::Source(_) if !args.exclusive => Changes::Elsewhere,
         _ => Changes::OnlyHere,
     };
-    let options = ServerOptions { valid: args.valid(changes), changes, birth_times: args.birth_times };
+    let options = ServerOptions {
+        valid: args.valid(changes),
+        changes,
+        birth_times: args.birth_times,
+        durable: args.commit == Some(CommitWhen::Acknowledged),
+    };
     let server = Server::new(vfs.clone(), options);
     asked.mount.injector = injector.as_ref().map(injector::Counted::injector);
     // Catch signals before mounting: a signal between the two would leave a dead mount behind.
@@ -88,20 +105,20 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     });
     // The device number may soon belong to another mount, which listens under that number.
     drop(listener);
-    if let Some(source) = source {
-        let (descriptors, inodes) = source.usage();
-        info!(descriptors, inodes, "still cached at the end");
-        let counts = source.vfs.cache_counts();
-        info!(
-            misses = counts.misses,
-            loaded = counts.read_ahead,
-            used = counts.read_ahead_used,
-            wasted = counts.read_ahead_wasted,
-            "cache misses, and inodes that read-ahead has loaded"
-        );
+    match &tree {
+        Tree::Memory => {}
+        Tree::Source(source) => {
+            info!(descriptors = source.descriptors(), "open for inodes at the end");
+            log_counts(&source.vfs);
+        }
+        Tree::Store(store) => log_counts(&store.vfs),
     }
     leaver.clean(served.is_err());
-    served?;
+    let closed = match (tree, &args.store) {
+        (Tree::Store(store), Some(dir)) => store.close(dir),
+        _ => Ok(()),
+    };
+    served.and(closed)?;
     if let Some(injector) = injector {
         // Finish in any case, and not only if the log wants the report.
         let requests = injector.finish()?;
@@ -109,6 +126,18 @@ pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<Ex
     }
     info!(path = %prepared.path.display(), "unmounted");
     Ok(ExitCode::SUCCESS)
+}
+
+fn log_counts(vfs: &Vfs) {
+    let counts = vfs.cache_counts();
+    info!(
+        inodes = counts.inodes,
+        misses = counts.misses,
+        loaded = counts.read_ahead,
+        used = counts.read_ahead_used,
+        wasted = counts.read_ahead_wasted,
+        "cached at the end, cache misses, and inodes that read-ahead has loaded"
+    );
 }
 
 fn host_options(args: &MountArgs) -> HostOptions {
@@ -144,9 +173,10 @@ fn in_memory(args: &MountArgs, threads: usize, memory: Option<&Limit>, options: 
 fn announce(args: &MountArgs, path: &Path, options: ServerOptions, in_background: bool) -> Result<()> {
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let shown = for_shell(&args.dir);
-    let tree = match &args.source {
-        Some(source) => for_shell(source),
-        None => "an in-memory tree".into(),
+    let tree = match (&args.source, &args.store) {
+        (Some(source), _) => for_shell(source),
+        (None, Some(store)) => format!("the store {}", for_shell(store)),
+        (None, None) => "an in-memory tree".into(),
     };
     let seen = match options.changes {
         Changes::Reported { .. } => "changes by others in the source are seen as they happen\n".into(),

@@ -10,11 +10,10 @@ use pando_hostfs::{HostFs, HostOptions};
 use pando_vfs::{Vfs, VfsOptions};
 use rustix::{
     fs::Mode,
-    process::{Resource, Rlimit},
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 
-use super::memory::MemoryWatch;
+use super::{limits, memory::MemoryWatch};
 
 /// How often the source is asked again for what is cached, if it does not report changes.
 pub const RECHECK: Duration = Duration::from_secs(1);
@@ -40,8 +39,7 @@ impl SourceTree {
         // The kernel has applied the umask of the program that makes a file.
         rustix::process::umask(Mode::empty());
         // For the descriptors of cached inodes, and those of files without names.
-        let limit = rustix::process::getrlimit(Resource::Nofile);
-        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        limits::raise_descriptors();
         if other_users {
             heed_quotas();
         }
@@ -51,16 +49,13 @@ impl SourceTree {
         let driver = Arc::new(driver);
         let vfs = Vfs::with_options(driver.clone(), options)
             .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))?;
-        let memory = MemoryWatch::start(vfs.clone(), {
-            let driver = driver.clone();
-            move || driver.usage().1
-        })?;
+        let memory = MemoryWatch::start(vfs.clone())?;
         Ok(Self { vfs, is_watched, driver, _memory: memory })
     }
 
-    /// How many descriptors are open for inodes, and how many inodes are cached.
-    pub fn usage(&self) -> (usize, usize) {
-        self.driver.usage()
+    /// How many descriptors are open for inodes.
+    pub fn descriptors(&self) -> usize {
+        self.driver.usage().0
     }
 }
 

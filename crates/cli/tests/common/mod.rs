@@ -107,8 +107,14 @@ impl Mounted {
         let grove = temp.path().join("grove");
         // The gate runs the tests in both ways.
         let io_uring = std::env::var("PANDO_TEST_IO_URING").unwrap_or_else(|_| "auto".into());
+        // It also runs tests of trees in memory on stores.
+        let in_store = std::env::var_os("PANDO_TEST_STORE").is_some()
+            && !options.iter().any(|option| ["--source", "--store"].contains(option));
+        let store = temp.path().join("store");
+        let of_store = ["--store", store.to_str().expect("text"), "--size", "4G"];
         let mut child = command
             .args(["mount", "--io-uring", &io_uring])
+            .args(if in_store { &of_store[..] } else { &[] })
             .args(options)
             .arg(&grove)
             .stdout(Stdio::piped())

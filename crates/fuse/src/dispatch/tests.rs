@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::{
-    Caller, Changes, ServerOptions,
+    Caller, ServerOptions,
     wire::abi::{
         AttrOut, CreateIn, EntryOut, InHeader, LinkIn, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut, StatxIn,
         StatxOut, StatxTime, fopen,
@@ -25,7 +25,7 @@ pub(crate) const ROOT: u64 = 1;
 pub(crate) fn dispatcher(valid: Duration) -> Dispatcher {
     let vfs = Vfs::new(MemFs::new(MemOptions::new().size_bytes(1 << 20).inodes(1000))).unwrap();
     Dispatcher {
-        server: Server::new(vfs, ServerOptions { valid, changes: Changes::OnlyHere, birth_times: !valid.is_zero() }),
+        server: Server::new(vfs, ServerOptions { valid, birth_times: !valid.is_zero(), ..ServerOptions::default() }),
         clear_privileges: true,
     }
 }

@@ -74,6 +74,27 @@ opcodes! {
     Statx = 52,
 }
 
+impl Opcode {
+    /// Whether a request of this kind may change the tree.
+    pub(crate) const fn changes_tree(self) -> bool {
+        use Opcode as O;
+        matches!(
+            self,
+            O::Setattr | O::Symlink | O::Mknod | O::Mkdir | O::Unlink | O::Rmdir | O::Rename | O::Rename2 | O::Link
+        ) || matches!(
+            self,
+            O::Write
+                | O::Setxattr
+                | O::Removexattr
+                | O::Create
+                | O::Ioctl
+                | O::Fallocate
+                | O::CopyFileRange
+                | O::Tmpfile
+        )
+    }
+}
+
 bitflags::bitflags! {
     /// The features of kernel or server: the flags of INIT, with the second word above the first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

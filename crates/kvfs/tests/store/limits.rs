@@ -1,5 +1,7 @@
 //! Limits of a store, which count what is stored.
 
+use std::time::Duration;
+
 use pando_kvfs::{KvFs, StoreOptions};
 use pando_vfs::{
     At, Context, Credentials, Error,
@@ -7,6 +9,33 @@ use pando_vfs::{
 };
 
 const LIMIT: u64 = 1 << 20;
+
+/// A removed file gives its inode and its space back without a commit, also if it was committed
+/// after it had lost its name.
+#[test]
+fn removed_files_are_freed_without_a_commit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = StoreOptions::new().bytes(LIMIT).interval(Duration::MAX);
+    let store = KvFs::open(dir.path(), options).expect("a store");
+    let (closed, fs) = (store.closed(), Fs::new(store).expect("a tree"));
+    let context = Context::new(fs.vfs(), Credentials::root());
+    let free = || {
+        let stat = fs.vfs().statfs(&context, At::Cwd, "/").expect("there");
+        (stat.bfree * u64::from(stat.bsize), stat.files - stat.ffree)
+    };
+    for number in 0..100 {
+        fs.write("/file", [1; 5000]).expect("room");
+        let open = fs.open("/file").expect("there");
+        fs.remove_file("/file").expect("there");
+        if number % 2 == 0 {
+            fs.vfs().sync().expect("stored");
+        }
+        drop(open);
+    }
+    pandofs_testkit::await_value((LIMIT, 1), free);
+    drop((context, fs));
+    closed.wait().expect("stored");
+}
 
 #[test]
 fn bytes_and_inodes_are_limited_and_counted_when_the_store_is_opened_again() {

@@ -9,6 +9,8 @@ use pando_sync::{Counter, Striped};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CacheCounts {
+    /// Inodes that are cached now.
+    pub inodes: usize,
     /// Names that operations wanted and the cache did not have.
     pub misses: u64,
     /// Inodes that read-ahead has loaded.
@@ -23,6 +25,7 @@ pub struct CacheCounts {
 impl CacheCounts {
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
+            inodes: self.inodes + other.inodes,
             misses: self.misses + other.misses,
             read_ahead: self.read_ahead + other.read_ahead,
             read_ahead_used: self.read_ahead_used + other.read_ahead_used,
@@ -41,9 +44,10 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The counts so far.
-    pub(crate) fn get(&self) -> CacheCounts {
+    /// The counts so far, beside the number of inodes that are cached now.
+    pub(crate) fn get(&self, inodes: usize) -> CacheCounts {
         CacheCounts {
+            inodes,
             misses: self.misses.get(),
             read_ahead: self.ahead.get(),
             read_ahead_used: self.ahead_used.get(),

@@ -26,11 +26,12 @@ impl Vfs {
         })
     }
 
-    /// How often the caches of backed trees were missed, and what became of the inodes that were
-    /// read ahead. Sums over all trees of the namespace.
+    /// How many inodes the caches of backed trees have, how often the caches were missed, and what
+    /// became of the inodes that were read ahead. Sums over all trees of the namespace.
     #[must_use]
     pub fn cache_counts(&self) -> CacheCounts {
-        self.roots().iter().map(|root| root.0.sb().counts.get()).fold(CacheCounts::default(), CacheCounts::plus)
+        let counts = |root: &DentryRef| root.0.sb().counts.get(root.0.sb().inodes.table.len());
+        self.roots().iter().map(counts).fold(CacheCounts::default(), CacheCounts::plus)
     }
 
     /// Total and free resources of a superblock (statfs), by a path on it. Removed objects are not
@@ -43,6 +44,7 @@ impl Vfs {
         self.traced(TraceOp::Statfs, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, Walk::EMPTY_PATH)?;
             pando_sync::collect_all();
+            dentry.0.sb().try_send_forgets();
             dentry.0.sb().driver.statfs()
         })
     }
@@ -161,7 +163,10 @@ impl Vfs {
     /// # Errors
     /// The first error of a driver. The other trees are synchronized nevertheless.
     pub fn sync(&self) -> Result<()> {
-        let sync = |root: &DentryRef| root.0.sb().store_times(root).and(root.0.sb().driver.sync());
+        let sync = |root: &DentryRef| {
+            root.0.sb().send_forgets();
+            root.0.sb().store_times(root).and(root.0.sb().driver.sync())
+        };
         self.roots().iter().map(sync).fold(Ok(()), Result::and)
     }
 }

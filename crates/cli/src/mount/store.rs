@@ -1,0 +1,107 @@
+//! A store as the tree of a mount.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use pando_console::{
+    failure::{Failure, Result, say},
+    quote::for_shell,
+};
+use pando_kvfs::{Closed, KvFs, OpenError, Recovered, StoreOptions};
+use pando_vfs::{Vfs, VfsOptions};
+use rustix::process::{getgid, getuid};
+
+use super::{
+    args::{CommitWhen, MountArgs},
+    limits,
+    memory::MemoryWatch,
+};
+use crate::store::cannot_open;
+
+/// How long to wait for another server that still uses the store: after umount(8), a server commits
+/// what is left.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The tree of a mount.
+pub struct StoreTree {
+    pub vfs: Vfs,
+    closed: Closed,
+    memory: MemoryWatch,
+}
+
+impl StoreTree {
+    /// The tree in a store.
+    ///
+    /// # Errors
+    /// The store cannot be opened or made.
+    pub fn open(dir: &Path, args: &MountArgs, options: VfsOptions) -> Result<Self> {
+        // For the descriptors of large files.
+        limits::raise_descriptors();
+        let store = open(dir, store_options(args))?;
+        if let Some(recovered) = store.recovered() {
+            say(format_args!("pando: {}: {}", for_shell(dir), shown(recovered)));
+        }
+        let closed = store.closed();
+        let vfs = Vfs::with_options(store, options)
+            .map_err(|error| Failure::new(format!("{}: cannot make the tree: {error}", for_shell(dir))))?;
+        let memory = MemoryWatch::start(vfs.clone())?;
+        Ok(Self { vfs, closed, memory })
+    }
+
+    /// Commits what is left. Nothing else uses the tree any more.
+    ///
+    /// # Errors
+    /// The last changes may be lost.
+    pub fn close(self, dir: &Path) -> Result<()> {
+        let stored = self.vfs.sync();
+        drop((self.memory, self.vfs));
+        stored.and(self.closed.wait()).map_err(|error| {
+            Failure::system(for_shell(dir), &error.into()).remedy("the last changes may be lost; all before are there")
+        })
+    }
+}
+
+fn open(dir: &Path, options: StoreOptions) -> Result<KvFs> {
+    let begin = Instant::now();
+    loop {
+        match KvFs::open(dir, options) {
+            Err(OpenError::InUse) if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+            opened => return opened.map_err(|error| cannot_open(dir, &error)),
+        }
+    }
+}
+
+fn store_options(args: &MountArgs) -> StoreOptions {
+    let uid = args.uid.unwrap_or_else(|| getuid().as_raw());
+    let gid = args.gid.unwrap_or_else(|| getgid().as_raw());
+    let mut options = StoreOptions::new().owner(uid, gid).mode(args.mode);
+    match args.commit {
+        Some(CommitWhen::Within(time)) => options = options.interval(time),
+        Some(CommitWhen::Fsync) => options = options.interval(Duration::MAX),
+        // An interval is for what programs do not wait for, such as atime.
+        Some(CommitWhen::Acknowledged) | None => {}
+    }
+    if let Some(bytes) = args.size {
+        options = options.bytes(bytes);
+    }
+    if let Some(inodes) = args.inodes {
+        options = options.inodes(inodes);
+    }
+    options
+}
+
+/// What was recovered.
+fn shown(recovered: &Recovered) -> String {
+    let since = std::time::SystemTime::from(recovered.committed).elapsed().unwrap_or_default();
+    let mut text = format!(
+        "the server was killed or the machine crashed; the tree is as it was committed {} s ago",
+        since.as_secs()
+    );
+    if recovered.unnamed > 0 {
+        text += &format!("; freed {} files that were open without a name", recovered.unnamed);
+    }
+    text
+}

@@ -1,0 +1,183 @@
+//! `pando store`: what can be done with a store while it is not mounted.
+
+mod archive;
+mod progress;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
+
+use clap::{Args, Subcommand};
+use indicatif::{BinaryBytes, HumanCount, HumanDuration};
+use pando_console::{
+    failure::{Failure, Result},
+    output::print,
+    quote::for_shell,
+};
+use pando_kvfs::{Info, OpenError, Report, check, compact, info};
+use serde_json::json;
+
+use self::progress::Progress;
+use crate::import::Owners;
+
+const EXAMPLES: &str = "\
+Examples:
+  pando mount --store trees/home grove      makes a store and mounts its tree
+  pando store check trees/home              checks all records (not mounted)
+  pando store export trees/home >home.tar   packs the tree into a tar stream
+
+Exit codes: 0 done, 1 it failed, or the check has found something, 2 the command
+line is wrong.";
+
+/// Options of `pando store`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what a store has
+    Info(Shown),
+    /// Check each reference and each count of a store, and say what is wrong
+    ///
+    /// All records are read. The contents of large files, which are files of the host in
+    /// pandofs-contents, are not.
+    Check(Shown),
+    /// Make the file of a store's records as small as it can be
+    Compact {
+        /// The directory of the store
+        #[arg(value_name = "STORE")]
+        store: PathBuf,
+    },
+    /// Pack the tree in a store into a tar stream on standard output
+    ///
+    /// The stream is ustar with names as GNU tar has them, and PAX records for nanoseconds and
+    /// extended attributes. It has no sockets.
+    Export {
+        /// The directory of the store
+        #[arg(value_name = "STORE")]
+        store: PathBuf,
+    },
+    /// Copy a directory or a tar stream into the tree in a store, which is made if it is missing
+    ///
+    /// A file that exists is an error. A directory that exists, the root too, gets the metadata of
+    /// its source.
+    Import {
+        /// A directory, whose contents are copied; a file with a tar stream; or - for standard
+        /// input
+        #[arg(value_name = "SOURCE")]
+        source: PathBuf,
+        /// The directory of the store
+        #[arg(value_name = "STORE")]
+        store: PathBuf,
+        #[command(flatten)]
+        owners: Owners,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Shown {
+    /// The directory of the store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The store cannot be opened, each reason with its remedy, or reading or writing has failed.
+pub fn run(args: &StoreArgs) -> Result<ExitCode> {
+    match &args.command {
+        Command::Info(Shown { store, json }) => {
+            let info = info(store).map_err(|error| cannot_open(store, &error))?;
+            print(show_info(store, &info, *json).as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check(Shown { store, json }) => {
+            let progress = Progress::new("records");
+            let checked = check(store, &mut |records| progress.set(records));
+            progress.end();
+            let report = checked.map_err(|error| cannot_open(store, &error))?;
+            print(show_report(&report, *json).as_bytes())?;
+            Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Compact { store } => {
+            let (before, after) = compact(store).map_err(|error| cannot_open(store, &error))?;
+            let line = format!("records: {} before, {} now\n", BinaryBytes(before), BinaryBytes(after));
+            print(line.as_bytes()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Export { store } => archive::export(store),
+        Command::Import { source, store, owners } => archive::import(source, store, owners.options()),
+    }
+}
+
+/// Says why a store cannot be opened, and what helps.
+pub fn cannot_open(store: &Path, error: &OpenError) -> Failure {
+    let shown = for_shell(store);
+    let failure = Failure::new(format!("{shown}: {error}"));
+    match error {
+        OpenError::InUse => {
+            failure.remedy("unmount its tree first: pando umount DIR (findmnt -t fuse.pandofs lists mounts)")
+        }
+        OpenError::NoStore => failure.remedy(format!("pando mount --store {shown} DIR makes one")),
+        OpenError::NotAStore => failure.remedy("choose an empty directory, or one that does not exist"),
+        OpenError::Newer => failure.remedy("use the version of pando that has made it, or a later one"),
+        OpenError::Damaged(_) => failure.remedy(format!(
+            "restore {shown} as a whole from a backup; {} is the damaged file",
+            for_shell(&store.join("pandofs-records"))
+        )),
+        _ => failure,
+    }
+}
+
+fn show_info(store: &Path, info: &Info, as_json: bool) -> String {
+    let committed = SystemTime::from(info.committed);
+    if as_json {
+        let seconds = committed.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let object = json!({
+            "id": format!("{:016x}", info.id),
+            "closed": info.is_closed,
+            "commits": info.commits,
+            "committed": seconds,
+            "inodes": info.inodes,
+            "bytes": info.bytes,
+            "large_files": info.large,
+            "record_bytes": info.record_bytes,
+        });
+        return format!("{object}\n");
+    }
+    let ago = HumanDuration(committed.elapsed().unwrap_or_default());
+    let closed = if info.is_closed { "yes" } else { "no: its server was killed, or the machine crashed" };
+    let lines = [
+        ("store", for_shell(store)),
+        ("id", format!("{:016x}", info.id)),
+        ("closed", closed.into()),
+        ("last commit", format!("{ago} ago, of {}", HumanCount(info.commits))),
+        ("inodes", HumanCount(info.inodes).to_string()),
+        ("contents", format!("{}, {} files of the host", BinaryBytes(info.bytes), HumanCount(info.large))),
+        ("records", BinaryBytes(info.record_bytes).to_string()),
+    ];
+    lines.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
+}
+
+fn show_report(report: &Report, as_json: bool) -> String {
+    if as_json {
+        let Report { inodes, names, problems, .. } = report;
+        return format!("{}\n", json!({ "inodes": inodes, "names": names, "problems": problems }));
+    }
+    let found = match report.problems.len() {
+        0 => "no problem".into(),
+        1 => "1 problem".into(),
+        problems => format!("{} problems", HumanCount(problems as u64)),
+    };
+    let problems: String = report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+    format!("{problems}{} inodes, {} names: {found}\n", HumanCount(report.inodes), HumanCount(report.names))
+}

@@ -1,0 +1,84 @@
+//! What can be done with a store in a directory while no tree uses it.
+
+use std::{fs, path::Path};
+
+use pando_vfs::Timestamp;
+
+use crate::{
+    check::{Report, check_parts},
+    committer::{CLOSED, COMMITS, COMMITTED, INODES, SPACE},
+    files::Files,
+    open::{OpenError, RECORDS, open_existing, read_header},
+    space::UNIT,
+};
+
+/// What a store has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// A number that no other store has.
+    pub id: u64,
+    /// Whether its last user has closed it. Otherwise that was killed, or the machine has crashed,
+    /// and the next open frees what was left.
+    pub is_closed: bool,
+    /// How many commits there were.
+    pub commits: u64,
+    /// When the last one was made.
+    pub committed: Timestamp,
+    /// How many inodes there are, the root directory included.
+    pub inodes: u64,
+    /// How many bytes the contents of files occupy: those of small files in pages of 4096 bytes.
+    pub bytes: u64,
+    /// How many files have contents of their own on the host. The contents of others are records.
+    pub large: u64,
+    /// The size of the file of records.
+    pub record_bytes: u64,
+}
+
+/// What the store in a directory has.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn info(dir: impl AsRef<Path>) -> Result<Info, OpenError> {
+    let dir = dir.as_ref();
+    let (engine, files) = open_existing(dir)?;
+    let header = read_header(&engine)?;
+    let total = |index| header.totals.get(index).cast_unsigned();
+    Ok(Info {
+        id: header.id(),
+        is_closed: total(CLOSED) == 1,
+        commits: total(COMMITS),
+        committed: Timestamp(header.totals.get(COMMITTED)),
+        inodes: total(INODES).max(1),
+        bytes: total(SPACE) * UNIT,
+        large: files.numbers()?.len() as u64,
+        record_bytes: fs::metadata(dir.join(RECORDS))?.len(),
+    })
+}
+
+/// Reads all records of the store in a directory, and checks each reference and each count. The
+/// bytes of large files are not read. `progress` is called now and then with the number of records
+/// that were read.
+///
+/// # Errors
+/// See [`OpenError`]. A record that is damaged or missing is in the report.
+pub fn check(dir: impl AsRef<Path>, progress: &mut dyn FnMut(u64)) -> Result<Report, OpenError> {
+    let (engine, files) = open_existing(dir.as_ref())?;
+    read_header(&engine)?;
+    check_parts(&engine, &files, progress)
+}
+
+/// Makes the file of records of the store in a directory as small as it can be. Returns its sizes
+/// before and after.
+///
+/// # Errors
+/// See [`OpenError`]. The store has all of its records nevertheless.
+pub fn compact(dir: impl AsRef<Path>) -> Result<(u64, u64), OpenError> {
+    let dir = dir.as_ref();
+    let (mut engine, _) = open_existing(dir)?;
+    read_header(&engine)?;
+    let size = || fs::metadata(dir.join(RECORDS)).map(|records| records.len());
+    let before = size()?;
+    engine.compact()?;
+    Ok((before, size()?))
+}
