@@ -122,6 +122,45 @@ fn changes_are_committed_when_the_option_says() {
     kill(tree);
 }
 
+/// FS_IOC_SHUTDOWN, as programs that test crashes use it.
+#[test]
+fn shut_down_tree_is_as_after_a_crash() {
+    let Some(store) = store().filter(|_| has(&["python3", "setpriv"])) else { return };
+    let shut_down = |mounted: &Mounted, how: u32, by: &[&str]| {
+        let script = "import fcntl, os, struct, sys\n\
+            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', int(sys.argv[2])))";
+        let (root, how) = (mounted.root(), how.to_string());
+        let command = [by, &["python3", "-c", script, text(&root), &how]].concat();
+        let output = Command::new(command[0]).args(&command[1..]).output().unwrap();
+        (output.status.success(), said(&output))
+    };
+    for (how, kept) in [(2, &["synced"][..]), (0, &["later", "synced"])] {
+        let mut tree = mounted(&store, &["--commit", "fsync-only"]);
+        fs::write(tree.path("synced"), "contents").unwrap();
+        fs::File::open(tree.path("synced")).unwrap().sync_all().unwrap();
+        fs::write(tree.path("later"), "contents").unwrap();
+        let (_, other) = shut_down(&tree, how, &["setpriv", "--bounding-set", "-sys_admin"]);
+        assert!(other.contains("Operation not permitted"), "{other}");
+        let (_, nonsense) = shut_down(&tree, 77, &[]);
+        assert!(nonsense.contains("Invalid argument"), "{nonsense}");
+        assert_eq!(shut_down(&tree, how, &[]), (true, String::new()));
+        assert!(fs::write(tree.path("after"), "contents").is_err());
+        assert!(fs::read(tree.path("after")).is_err());
+        let _ = run(&["umount", text(&tree.root())]);
+        tree.ended();
+        let again = mounted(&store, &[]);
+        assert_eq!(names(&again.root()), kept);
+        kept.iter().for_each(|name| fs::remove_file(again.path(name)).unwrap());
+        kill_after_sync(again);
+        check(&store);
+    }
+}
+
+fn kill_after_sync(tree: Mounted) {
+    fs::File::open(tree.root()).unwrap().sync_all().unwrap();
+    kill(tree);
+}
+
 /// The server goes on for a moment after umount(8): it commits what is left.
 #[test]
 fn next_mount_waits_for_the_server_before() {

@@ -72,10 +72,12 @@ const CHECKS: &str = r#"
     fi
     # The files that are there are the first ones. The last may be empty: the crash came between
     # its creation and the write.
-    last=$(ls files | wc -l)
-    whole=$(seq $((last - 1)))
-    [ "$(cd files && cat /dev/null $whole)" = "$whole" ] && [ -e files/$last ]
-    rm -r files
+    if [ -n "$(ls files 2>/dev/null)" ]; then
+        last=$(ls files | wc -l)
+        whole=$(seq $((last - 1)))
+        [ "$(cd files && cat /dev/null $whole)" = "$whole" ] && [ -e files/$last ]
+        rm -r files
+    fi
 "#;
 
 /// A shell in the mounted tree, in a process group of its own.

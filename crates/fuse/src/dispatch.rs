@@ -89,6 +89,10 @@ impl Dispatch for Dispatcher {
                 }
                 return Reply::None;
             }
+            let is_end = matches!(opcode, Opcode::Release | Opcode::Releasedir | Opcode::Destroy);
+            if self.server.is_shut_down() && !is_end {
+                return Reply::Now(Err(Error::Io));
+            }
             let outcome = Exchange::new(&self.server, self.clear_privileges, request, body).run(opcode);
             Reply::Now(self.made_durable(opcode, request, body, outcome))
         }));

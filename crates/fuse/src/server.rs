@@ -11,6 +11,7 @@ mod idle_memory;
 mod namespace;
 mod negatives;
 mod open_inodes;
+mod shut_down;
 mod space;
 mod xattr;
 mod xcreate;
@@ -20,7 +21,7 @@ use std::{
     num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -155,6 +156,8 @@ pub struct Server {
     /// None unless the tree is mounted.
     idle_memory: Option<IdleMemory>,
     options: ServerOptions,
+    /// Atomic: a single independent value.
+    is_shut_down: AtomicBool,
     no_atime: bool,
     no_dir_atime: bool,
     suid: bool,
@@ -176,6 +179,7 @@ impl Server {
             device: Weak::new(),
             idle_memory: None,
             options,
+            is_shut_down: AtomicBool::new(false),
             no_atime: false,
             no_dir_atime: false,
             suid: false,

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
     thread,
 };
 
@@ -144,6 +144,10 @@ impl Driver for KvFs {
 
     fn sync(&self) -> Result<()> {
         self.committer.commit()
+    }
+
+    fn shut_down(&self) {
+        self.tree.has_stopped.store(true, Ordering::Relaxed);
     }
 
     fn backing(&self) -> Option<&dyn Backing> {

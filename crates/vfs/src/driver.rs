@@ -80,6 +80,10 @@ pub trait Driver: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Stores nothing any more: what is not durable is lost, as if the machine had crashed. A tree
+    /// in memory has nothing to do.
+    fn shut_down(&self) {}
+
     /// The backing, if the tree is not the cache itself.
     fn backing(&self) -> Option<&dyn Backing> {
         None
@@ -102,6 +106,9 @@ impl<D: Driver + ?Sized> Driver for Arc<D> {
     }
     fn sync(&self) -> Result<()> {
         (**self).sync()
+    }
+    fn shut_down(&self) {
+        (**self).shut_down();
     }
     fn backing(&self) -> Option<&dyn Backing> {
         (**self).backing()

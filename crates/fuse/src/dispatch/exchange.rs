@@ -16,7 +16,7 @@ use crate::{
         Outcome, ReplyWriter, Request,
         abi::{
             CopyFileRangeIn, CreateIn, EntryOut, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn,
-            LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn,
+            LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SHUTDOWN,
             SetattrIn, SetxattrIn, SizeOut, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
@@ -272,11 +272,16 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.reply.put(&SizeOut { size: written? as u32, padding: 0 })
     }
 
-    /// The one ioctl here reads many entries of a directory.
+    /// One ioctl reads many entries of a directory, another one stops the tree.
     fn ioctl(&mut self) -> Result<()> {
-        let IoctlIn { handle, command, in_size, out_size, .. } = self.request.args.structure()?;
-        if command != XGETDENTS {
-            return Err(Error::NotTty);
+        let IoctlIn { handle, command, argument, in_size, out_size, .. } = self.request.args.structure()?;
+        match command {
+            XGETDENTS => {}
+            SHUTDOWN => {
+                self.server.shut_down(self.caller, argument)?;
+                return self.reply.put(&IoctlOut::default());
+            }
+            _ => return Err(Error::NotTty),
         }
         let asked: XgetdentsHead = self.request.args.next()?;
         if in_size != out_size || out_size as usize != XGETDENTS_BYTES {

@@ -14,11 +14,12 @@ pub(super) const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 /// The capability to keep both bits (`capabilities(7)`).
 const CAP_FSETID: u32 = 4;
+const CAP_SYS_ADMIN: u32 = 21;
 /// The capabilities to read whatever the permission bits say, and attributes of the namespace
 /// `trusted.`.
-const READ_ALL: [u32; 2] = [2, 21];
+const READ_ALL: [u32; 2] = [2, CAP_SYS_ADMIN];
 /// The capabilities to make entries with any owner, mode, device number and extended attributes.
-const MAKE_ALL: [u32; 8] = [0, 1, 2, 3, CAP_FSETID, 21, 27, 31];
+const MAKE_ALL: [u32; 8] = [0, 1, 2, 3, CAP_FSETID, CAP_SYS_ADMIN, 27, 31];
 
 /// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,12 @@ impl Caller {
         };
         cred.groups = status.groups.into();
         (is_clear && status.is_unrestricted).then_some(cred)
+    }
+
+    /// Whether this is root with CAP_SYS_ADMIN in the server's user namespace.
+    pub(super) fn is_admin(self) -> bool {
+        let has = || self.status().is_some_and(|status| status.has(CAP_SYS_ADMIN));
+        self.uid == 0 && has() && self.is_in_own_user_namespace() == Some(true)
     }
 
     /// Whether the thread's capabilities are valid where the server's are. None if the server may

@@ -78,20 +78,9 @@ impl Opcode {
     /// Whether a request of this kind may change the tree.
     pub(crate) const fn changes_tree(self) -> bool {
         use Opcode as O;
-        matches!(
-            self,
-            O::Setattr | O::Symlink | O::Mknod | O::Mkdir | O::Unlink | O::Rmdir | O::Rename | O::Rename2 | O::Link
-        ) || matches!(
-            self,
-            O::Write
-                | O::Setxattr
-                | O::Removexattr
-                | O::Create
-                | O::Ioctl
-                | O::Fallocate
-                | O::CopyFileRange
-                | O::Tmpfile
-        )
+        matches!(self, O::Setattr | O::Symlink | O::Mknod | O::Mkdir | O::Unlink | O::Rmdir | O::Rename | O::Rename2)
+            || matches!(self, O::Link | O::Write | O::Setxattr | O::Removexattr | O::Create | O::Tmpfile)
+            || matches!(self, O::Fallocate | O::CopyFileRange)
     }
 }
 
@@ -122,6 +111,9 @@ bitflags::bitflags! {
         const OVER_IO_URING = 1 << 41;
     }
 }
+
+/// `FS_IOC_SHUTDOWN`: the tree stops.
+pub(crate) const SHUTDOWN: u32 = 0x8004_587d;
 
 /// `FATTR_*`: the fields of a [`SetattrIn`] that are valid.
 pub(crate) mod fattr {

@@ -158,6 +158,12 @@ impl Vfs {
         Ok(())
     }
 
+    /// Stores nothing any more, in all mounted trees: what is not durable is lost, as if the
+    /// machine had crashed. For tests of what a crash leaves.
+    pub fn shut_down(&self) {
+        self.roots().iter().for_each(|root| root.0.sb().driver.shut_down());
+    }
+
     /// Makes everything durable, in all mounted trees (sync).
     ///
     /// # Errors
