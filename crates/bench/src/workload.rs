@@ -2,6 +2,7 @@
 
 mod crunl;
 mod dpath;
+mod durable;
 mod limited;
 mod listing;
 mod mdtest;

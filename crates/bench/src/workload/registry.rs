@@ -4,6 +4,7 @@ use super::{
     Workload,
     crunl::Crunl,
     dpath::Rendering,
+    durable::DurableCreate,
     listing::Listing,
     mdtest::{MdTest, TestPhase},
     names::{Cell, Share, Verb},
@@ -170,6 +171,8 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
         "stat of missing names, as many as there are files, in one directory";
     "mkdir-rmdir", "this project", &[], |_| Box::new(Crunl { directory: true }),
         "mkdir + rmdir of one name per thread, all in one directory";
+    "create-durable", "this project", &[], |_| Box::new(DurableCreate),
+        "create + write + fsync + close of one name per thread, fsync of their directory, and unlink";
     "statwalk", INODES, WALK, walk,
         "stat of each file of a tree per thread; every look-up misses the inode cache; caches are emptied before each round (backed, host=, \
          or dir= as root; memory file systems never miss)";
