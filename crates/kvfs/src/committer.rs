@@ -29,6 +29,10 @@ pub(crate) const COMMITTED: usize = 5;
 /// After a commit that has failed, the next attempt is made this much later, unless someone waits.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// If more files were written, all of the host's are flushed at once, which also flushes those of
+/// other programs. Of 1,000 small files, that takes a tenth of the time.
+const ONE_BY_ONE: usize = 64;
+
 /// How often a transaction is committed that the engine does not take.
 const ATTEMPTS: usize = 64;
 
@@ -98,7 +102,7 @@ impl Committer {
         if tree.has_stopped.load(Ordering::Relaxed) {
             return Err(Error::Io);
         }
-        match tree.staged.pressure() {
+        match tree.pressure() {
             Pressure::None => Ok(()),
             Pressure::Some => {
                 let mut state = self.state();
@@ -237,7 +241,14 @@ fn flush_files(tree: &Tree, generation: &mut Generation) -> Result<()> {
         return Err(Error::Io);
     }
     let files = &mut generation.files;
-    let written = files.written.drain().try_for_each(|(_, file)| file.sync());
+    let written = if files.written.len() > ONE_BY_ONE {
+        let held = std::mem::take(&mut files.written);
+        let flushed = tree.files.sync_contents();
+        drop(held);
+        flushed
+    } else {
+        files.written.drain().try_for_each(|(_, file)| file.sync())
+    };
     let flushed = written.and_then(|()| if std::mem::take(&mut files.made) { tree.files.sync() } else { Ok(()) });
     // The kernel may have dropped what was not written, and a later flush would return success.
     flushed.inspect_err(|_| tree.has_stopped.store(true, Ordering::Relaxed)).map_err(Error::from)

@@ -85,7 +85,7 @@ impl StoreData {
         let (contents, blocks, value) = match loaded {
             Loaded::Small(small) => (Contents::Record, small.blocks(), small.encode()),
             Loaded::Large(number, file) => {
-                tree.file_changes().written.insert(*number, Arc::clone(file));
+                tree.note_written(*number, &**file)?;
                 (Contents::File(*number), file.blocks()?, None)
             }
         };

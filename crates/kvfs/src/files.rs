@@ -4,14 +4,19 @@ use std::{
     fmt,
     fs::File,
     io,
+    num::NonZeroUsize,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use lru::LruCache;
 use pando_vfs::StatFs;
 use rustix::{
-    fs::{AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatvfs, openat, seek, unlinkat},
+    fs::{
+        AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatvfs, openat, seek, syncfs,
+        unlinkat,
+    },
     io::Errno,
 };
 
@@ -52,10 +57,23 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the host.
     fn sync(&self) -> io::Result<()>;
+
+    /// Flushes the contents of all files at once.
+    ///
+    /// # Errors
+    /// Those of the host.
+    fn sync_contents(&self) -> io::Result<()>;
 }
 
 /// A file with the contents of one file of the tree. Bytes beyond its end are 0.
 pub trait ContentsFile: Send + Sync + fmt::Debug {
+    /// The same file, which stays open until this is dropped: the host reports to who has a file
+    /// open that it could not write.
+    ///
+    /// # Errors
+    /// Those of the host.
+    fn held(&self) -> io::Result<Arc<dyn ContentsFile>>;
+
     /// The length in bytes.
     ///
     /// # Errors
@@ -119,38 +137,71 @@ pub trait ContentsFile: Send + Sync + fmt::Debug {
 
 /// Files in a directory of the host, by number in hexadecimal.
 #[derive(Debug)]
-pub struct HostFiles {
+pub struct HostFiles(Arc<Opened>);
+
+/// Files are opened when they are used. Those that were used last stay open.
+#[derive(Debug)]
+struct Opened {
     /// Names are opened from here, wherever the directory is moved.
     dir: File,
+    /// Each part is guarded by its own mutex, a leaf.
+    files: [Mutex<LruCache<u64, Arc<File>>>; PARTS],
 }
 
+/// Two files seldom share a mutex.
+const PARTS: usize = 16;
+
 impl HostFiles {
-    /// In this directory, which exists.
+    /// In this directory, which exists. At most `open` files stay open, beside those that are held.
     ///
     /// # Errors
     /// Those of the host.
-    pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { dir: File::open(dir)? })
+    pub fn new(dir: impl AsRef<Path>, open: usize) -> io::Result<Self> {
+        let each = NonZeroUsize::new(open / PARTS).unwrap_or(NonZeroUsize::MIN);
+        let files = std::array::from_fn(|_| Mutex::new(LruCache::new(each)));
+        Ok(Self(Arc::new(Opened { dir: File::open(dir)?, files })))
     }
 
-    fn with_flags(&self, number: u64, flags: OFlags) -> io::Result<Arc<dyn ContentsFile>> {
+    fn file(&self, number: u64) -> Arc<dyn ContentsFile> {
+        Arc::new(HostFile { opened: Arc::clone(&self.0), number, held: None })
+    }
+}
+
+impl Opened {
+    fn part(&self, number: u64) -> MutexGuard<'_, LruCache<u64, Arc<File>>> {
+        self.files[number as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, number: u64, flags: OFlags) -> io::Result<Arc<File>> {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.dir, format!("{number:x}"), flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Arc::new(HostFile(file.into())))
+        let file = Arc::new(File::from(openat(&self.dir, format!("{number:x}"), flags, Mode::RUSR | Mode::WUSR)?));
+        let replaced = self.part(number).push(number, Arc::clone(&file));
+        // Closed without the lock.
+        drop(replaced);
+        Ok(file)
+    }
+
+    fn get(&self, number: u64) -> io::Result<Arc<File>> {
+        let found = self.part(number).get(&number).cloned();
+        found.map_or_else(|| self.open(number, OFlags::empty()), Ok)
     }
 }
 
 impl Files for HostFiles {
     fn create(&self, number: u64) -> io::Result<Arc<dyn ContentsFile>> {
-        self.with_flags(number, OFlags::CREATE | OFlags::TRUNC)
+        self.0.open(number, OFlags::CREATE | OFlags::TRUNC)?;
+        Ok(self.file(number))
     }
 
     fn open(&self, number: u64) -> io::Result<Arc<dyn ContentsFile>> {
-        self.with_flags(number, OFlags::empty())
+        self.0.get(number)?;
+        Ok(self.file(number))
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
-        match unlinkat(&self.dir, format!("{number:x}"), AtFlags::empty()) {
+        let closed = self.0.part(number).pop(&number);
+        drop(closed);
+        match unlinkat(&self.0.dir, format!("{number:x}"), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             removed => Ok(removed?),
         }
@@ -161,11 +212,11 @@ impl Files for HostFiles {
             let number = |entry: DirEntry| u64::from_str_radix(entry.file_name().to_str().ok()?, 16).ok();
             entry.map(number).map_err(io::Error::from).transpose()
         };
-        Dir::read_from(&self.dir)?.filter_map(number).collect()
+        Dir::read_from(&self.0.dir)?.filter_map(number).collect()
     }
 
     fn statfs(&self) -> io::Result<StatFs> {
-        let host = fstatvfs(&self.dir)?;
+        let host = fstatvfs(&self.0.dir)?;
         let unit = u32::try_from(host.f_frsize).unwrap_or(4096);
         let mut stat = StatFs::new(unit).blocks(host.f_blocks, host.f_bfree).inodes(host.f_files, host.f_ffree);
         stat.bavail = host.f_bavail;
@@ -173,22 +224,43 @@ impl Files for HostFiles {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.dir.sync_all()
+        self.0.dir.sync_all()
+    }
+
+    fn sync_contents(&self) -> io::Result<()> {
+        // Of all files on the file system of the host. Linux 5.8 and later report what could not be
+        // written of any of them.
+        Ok(syncfs(&self.0.dir)?)
     }
 }
 
 #[derive(Debug)]
-struct HostFile(File);
+struct HostFile {
+    opened: Arc<Opened>,
+    number: u64,
+    held: Option<Arc<File>>,
+}
+
+impl HostFile {
+    fn file(&self) -> io::Result<Arc<File>> {
+        self.held.clone().map_or_else(|| self.opened.get(self.number), Ok)
+    }
+}
 
 impl ContentsFile for HostFile {
+    fn held(&self) -> io::Result<Arc<dyn ContentsFile>> {
+        let held = Some(self.file()?);
+        Ok(Arc::new(Self { opened: Arc::clone(&self.opened), number: self.number, held }))
+    }
+
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file()?.metadata()?.len())
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut count = 0;
+        let (file, mut count) = (self.file()?, 0);
         while count < buffer.len() {
-            match self.0.read_at(&mut buffer[count..], offset + count as u64) {
+            match file.read_at(&mut buffer[count..], offset + count as u64) {
                 Ok(0) => break,
                 Ok(more) => count += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -199,9 +271,9 @@ impl ContentsFile for HostFile {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        let mut count = 0;
+        let (file, mut count) = (self.file()?, 0);
         while count < bytes.len() {
-            match self.0.write_at(&bytes[count..], offset + count as u64) {
+            match file.write_at(&bytes[count..], offset + count as u64) {
                 Ok(0) => break,
                 Ok(more) => count += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -213,36 +285,36 @@ impl ContentsFile for HostFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file()?.set_len(len)
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len)?)
+        Ok(fallocate(self.file()?, FallocateFlags::KEEP_SIZE, offset, len)?)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(fallocate(&self.0, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len)?)
+        Ok(fallocate(self.file()?, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len)?)
     }
 
     fn seek_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        match seek(&self.0, SeekFrom::Data(offset)) {
+        match seek(self.file()?, SeekFrom::Data(offset)) {
             Err(Errno::NXIO) => Ok(None),
             found => Ok(Some(found?)),
         }
     }
 
     fn seek_hole(&self, offset: u64) -> io::Result<u64> {
-        match seek(&self.0, SeekFrom::Hole(offset)) {
+        match seek(self.file()?, SeekFrom::Hole(offset)) {
             Err(Errno::NXIO) => self.size().map(|size| size.max(offset)),
             found => Ok(found?),
         }
     }
 
     fn blocks(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.blocks())
+        Ok(self.file()?.metadata()?.blocks())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file()?.sync_data()
     }
 }

@@ -46,6 +46,7 @@ pub struct StoreOptions {
     pub(crate) interval: Duration,
     pub(crate) inodes: Option<u64>,
     pub(crate) bytes: Option<u64>,
+    descriptors: usize,
     owner: Option<(u32, u32)>,
     mode: u32,
 }
@@ -54,7 +55,7 @@ impl StoreOptions {
     /// Commits every 5 seconds.
     #[must_use]
     pub const fn new() -> Self {
-        Self { interval: Duration::from_secs(5), inodes: None, bytes: None, owner: None, mode: 0o755 }
+        Self { interval: Duration::from_secs(5), inodes: None, bytes: None, descriptors: 500, owner: None, mode: 0o755 }
     }
 
     /// How long an operation is uncommitted at most, if no fsync commits it before.
@@ -76,6 +77,14 @@ impl StoreOptions {
     #[must_use]
     pub const fn bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
+    }
+
+    /// The most files of the host that are open for the contents of large files. 500 by default.
+    /// Half of them are for files that were written since the last commit; if there are more, a
+    /// commit is made.
+    #[must_use]
+    pub const fn descriptors(self, descriptors: usize) -> Self {
+        Self { descriptors, ..self }
     }
 
     /// The owner and the group of the root directory, if the store is made now. Those of this
@@ -174,7 +183,7 @@ pub(crate) fn open_or_make(dir: &Path, options: StoreOptions) -> Result<Parts, O
     if !dir.join(RECORDS).try_exists()? {
         make(dir, options)?;
     }
-    let parts = open_parts(dir)?;
+    let parts = open_parts(dir, options)?;
     // The process that made the store may have been killed before it did this.
     File::open(dir)?.sync_all()?;
     Ok(parts)
@@ -186,15 +195,15 @@ pub(crate) fn open_or_make(dir: &Path, options: StoreOptions) -> Result<Parts, O
 /// There is none, too.
 pub(crate) fn open_existing(dir: &Path) -> Result<Parts, OpenError> {
     if dir.join(RECORDS).try_exists()? {
-        return open_parts(dir);
+        return open_parts(dir, StoreOptions::new());
     }
     let mut entries = fs::read_dir(dir)?;
     Err(if entries.any(|entry| entry.is_ok_and(is_not_of_store)) { OpenError::NotAStore } else { OpenError::NoStore })
 }
 
-fn open_parts(dir: &Path) -> Result<Parts, OpenError> {
+fn open_parts(dir: &Path, options: StoreOptions) -> Result<Parts, OpenError> {
     let engine = Embedded::open(Arc::new(FileStorage::open(dir.join(RECORDS))?))?;
-    Ok((engine, HostFiles::new(dir.join(CONTENTS))?))
+    Ok((engine, HostFiles::new(dir.join(CONTENTS), options.descriptors / 2)?))
 }
 
 /// Whether this can't be in the directory of a store, or in one where a store can be made.
@@ -300,7 +309,7 @@ pub(crate) fn open_tree(
     let limit = options.bytes.map_or(u64::MAX, |bytes| bytes / UNIT);
     let space = Space::new(limit, totals.get(SPACE).cast_unsigned());
     let numbers = InodeNumbers::new(totals.get(NEXT_RUN).cast_unsigned());
-    let tree = Tree::new(Staged::new(engine)?, files, hash_key, numbers, (inodes, space));
+    let tree = Tree::new(Staged::new(engine)?, files, hash_key, numbers, (inodes, space), options.descriptors / 4);
     let (unnamed, unused) = (free_unnamed(&tree)?, remove_unused_files(&tree)?);
     let recovered = Recovered { committed: Timestamp(totals.get(COMMITTED)), unnamed, unused };
     Ok((tree, (totals.get(CLOSED) == 0).then_some(recovered)))

@@ -48,7 +48,7 @@ const FULL: usize = 4 * SOME;
 const STEP: usize = 64 << 10;
 
 /// How urgent a commit is, because of the memory that changes take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
     None,
     /// Soon.

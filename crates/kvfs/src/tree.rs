@@ -1,9 +1,12 @@
 //! The tree in the store: its records, and how they are read.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     hash::Hasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use pando_sync::Quota;
@@ -16,7 +19,7 @@ use crate::{
     numbers::{InodeNumbers, RUN_BITS},
     record::{Inode, Names, SLOTS, decode_xattrs},
     space::Space,
-    staged::{Batch, Staged},
+    staged::{Batch, Pressure, Staged},
 };
 
 /// See the module.
@@ -31,6 +34,10 @@ pub(crate) struct Tree {
     hash_key: [u8; 16],
     /// What is done at the next commit besides the records. Guarded by its own mutex, a leaf.
     file_changes: Mutex<FileChanges>,
+    /// How many files of contents were written since the last generation was closed, and how many
+    /// may be until the next one is. Atomic: a single independent value.
+    written: AtomicUsize,
+    written_max: usize,
     pub unnamed: Unnamed,
     /// A flush has failed, or the thread that commits has panicked. Nothing more is committed, and
     /// nothing more may be changed. Atomic: a single independent value.
@@ -40,7 +47,8 @@ pub(crate) struct Tree {
 /// What belongs to a generation besides its records.
 #[derive(Default)]
 pub(crate) struct FileChanges {
-    /// Files of contents that were written. They are flushed before the records are committed.
+    /// Files of contents that were written, held open. They are flushed before the records are
+    /// committed.
     pub written: HashMap<u64, Arc<dyn ContentsFile>>,
     /// Files of contents that are removed after the commit.
     pub removed: Vec<u64>,
@@ -135,6 +143,7 @@ impl Tree {
         hash_key: [u8; 16],
         numbers: InodeNumbers,
         (inodes, space): (Quota, Space),
+        written_max: usize,
     ) -> Self {
         Self {
             staged,
@@ -144,6 +153,8 @@ impl Tree {
             files,
             hash_key,
             file_changes: Mutex::default(),
+            written: AtomicUsize::new(0),
+            written_max,
             unnamed: Unnamed::default(),
             has_stopped: Arc::default(),
         }
@@ -160,6 +171,29 @@ impl Tree {
         self.file_changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The contents in a file have changed.
+    ///
+    /// # Errors
+    /// The file cannot be held open. The change may be lost with a crash.
+    pub(crate) fn note_written(&self, number: u64, file: &dyn ContentsFile) -> Result<()> {
+        let mut changes = self.file_changes();
+        if let Entry::Vacant(place) = changes.written.entry(number) {
+            place.insert(file.held()?);
+            self.written.store(changes.written.len(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// How urgent a commit is.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let of_files = match self.written.load(Ordering::Relaxed) {
+            written if written < self.written_max / 2 => Pressure::None,
+            written if written < self.written_max => Pressure::Some,
+            _ => Pressure::Full,
+        };
+        self.staged.pressure().max(of_files)
+    }
+
     /// Closes the generation that was collected. Calls `note` while no operation is in the middle
     /// of its changes.
     pub(crate) fn close(&self, note: impl FnOnce()) -> Generation {
@@ -167,6 +201,7 @@ impl Tree {
         let batches = self.staged.close(&changing);
         note();
         let files = std::mem::take(&mut *self.file_changes());
+        self.written.store(0, Ordering::Relaxed);
         let (next_run, inodes, space) = (self.numbers.next_run(), self.inodes.used(), self.space.used());
         Generation { batches, files, next_run, inodes, space, closes: false, commits_before: None }
     }

@@ -80,10 +80,12 @@ pub fn inode_cache(asked: Option<usize>, memory: Option<&Limit>) -> (usize, usiz
     }
 }
 
-/// Allows this process as many descriptors as it may have.
-pub fn raise_descriptors() {
+/// Allows this process as many descriptors as it may have. Returns how many it is allowed.
+pub fn raise_descriptors() -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let limit = rustix::process::getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// The warning if a control group allows less than the given limits.

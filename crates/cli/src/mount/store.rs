@@ -25,6 +25,9 @@ use crate::store::cannot_open;
 /// what is left.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// More open files would be of little use.
+const DESCRIPTORS_MAX: usize = 20_000;
+
 /// The tree of a mount.
 pub struct StoreTree {
     pub vfs: Vfs,
@@ -39,8 +42,8 @@ impl StoreTree {
     /// The store cannot be opened or made.
     pub fn open(dir: &Path, args: &MountArgs, options: VfsOptions) -> Result<Self> {
         // For the descriptors of large files.
-        limits::raise_descriptors();
-        let store = open(dir, store_options(args))?;
+        let descriptors = limits::raise_descriptors();
+        let store = open(dir, store_options(args).descriptors(descriptors.min(DESCRIPTORS_MAX) / 2))?;
         if let Some(recovered) = store.recovered() {
             say(format_args!("pando: {}: {}", for_shell(dir), shown(recovered)));
         }

@@ -234,6 +234,13 @@ impl Files for Machine {
         state.flushed_names = state.names.clone();
         Ok(())
     }
+
+    fn sync_contents(&self) -> io::Result<()> {
+        let state = &mut *self.changing();
+        state.expect(Call::FlushContents)?;
+        state.files.iter_mut().for_each(Volatile::sync);
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -249,6 +256,10 @@ impl Contents {
 }
 
 impl ContentsFile for Contents {
+    fn held(&self) -> io::Result<Arc<dyn ContentsFile>> {
+        Ok(self.machine.file(self.place))
+    }
+
     fn size(&self) -> io::Result<u64> {
         Ok(self.machine.lock().files[self.place].now.len() as u64)
     }

@@ -6,6 +6,7 @@ mod crash;
 mod failures;
 mod limits;
 mod machine;
+mod many_files;
 mod operations;
 mod pairs;
 mod removal;
