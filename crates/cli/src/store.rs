@@ -154,15 +154,22 @@ fn show_info(store: &Path, info: &Info, as_json: bool) -> String {
         });
         return format!("{object}\n");
     }
-    let ago = HumanDuration(committed.elapsed().unwrap_or_default());
+    let commits = match info.commits {
+        0 => "none".into(),
+        commits => {
+            let ago = HumanDuration(committed.elapsed().unwrap_or_default());
+            format!("{}, the last {ago} ago", HumanCount(commits))
+        }
+    };
     let closed = if info.is_closed { "yes" } else { "no: its server was killed, or the machine crashed" };
     let lines = [
         ("store", for_shell(store)),
         ("id", format!("{:016x}", info.id)),
         ("closed", closed.into()),
-        ("last commit", format!("{ago} ago, of {}", HumanCount(info.commits))),
+        ("commits", commits),
         ("inodes", HumanCount(info.inodes).to_string()),
-        ("contents", format!("{}, {} files of the host", BinaryBytes(info.bytes), HumanCount(info.large))),
+        ("contents", BinaryBytes(info.bytes).to_string()),
+        ("large files", HumanCount(info.large).to_string()),
         ("records", BinaryBytes(info.record_bytes).to_string()),
     ];
     lines.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()

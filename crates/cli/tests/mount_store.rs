@@ -238,8 +238,10 @@ fn what_is_no_store_is_refused() {
     fs::write(dir.join("mine"), "mine").unwrap();
     refused("not a store of pandofs, and not empty\n  choose an empty directory");
     fs::remove_file(dir.join("mine")).unwrap();
-    let missing = run(&["store", "check", text(&dir)]);
-    assert!(said(&missing).contains("there is no store\n  pando mount --store"), "{}", said(&missing));
+    for missing in [&dir, &temp.path().join("nothing")] {
+        let missing = run(&["store", "check", text(missing)]);
+        assert!(said(&missing).contains("there is no store\n  pando mount --store"), "{}", said(&missing));
+    }
     Mounted::new(&["--store", text(&dir)]).umount();
     let records = dir.join("pandofs-records");
     let whole = fs::read(&records).unwrap();

@@ -197,7 +197,10 @@ pub(crate) fn open_existing(dir: &Path) -> Result<Parts, OpenError> {
     if dir.join(RECORDS).try_exists()? {
         return open_parts(dir, StoreOptions::new());
     }
-    let mut entries = fs::read_dir(dir)?;
+    let mut entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NoStore),
+        entries => entries?,
+    };
     Err(if entries.any(|entry| entry.is_ok_and(is_not_of_store)) { OpenError::NotAStore } else { OpenError::NoStore })
 }
 

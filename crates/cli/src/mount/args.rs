@@ -105,11 +105,12 @@ pub struct MountArgs {
     /// sync: each change, before the program that makes it goes on. An fsync of a file or a
     /// directory makes all changes durable that were made before. Sync makes each change as slow as
     /// the disk, which may take milliseconds.
-    #[arg(long, value_name = "WHEN", requires = "store", value_parser = parse_commit, allow_negative_numbers = true)]
+    #[arg(long, value_name = "WHEN", requires = "store", conflicts_with = "source", value_parser = parse_commit,
+          allow_negative_numbers = true)]
     pub commit: Option<CommitWhen>,
 
     /// Nobody else changes SOURCE: the kernel may answer from its caches
-    #[arg(long, requires = "source")]
+    #[arg(long, requires = "source", conflicts_with = "store")]
     pub exclusive: bool,
 
     /// Look for changes by others once a second
@@ -117,7 +118,7 @@ pub struct MountArgs {
     /// Otherwise the kernel reports them, where it can. It reports the changes of the whole file
     /// system that SOURCE is on. If others change much of it, and little in SOURCE, looking may
     /// cost less.
-    #[arg(long, requires = "source", conflicts_with = "exclusive")]
+    #[arg(long, requires = "source", conflicts_with_all = ["exclusive", "store"])]
     pub no_watch: bool,
 
     /// Do not read ahead of listings
@@ -419,7 +420,13 @@ mod tests {
         ] {
             assert_eq!(mount(&["--store", "s", "--commit", text, "g"]).unwrap().commit, Some(when));
         }
-        assert!(mount(&["--store", "s", "--source", "t", "g"]).is_err());
+        for of_other in [&["--source", "s", "--commit", "5s", "g"][..], &["--store", "s", "--source", "t", "g"]] {
+            assert_eq!(mount(of_other).unwrap_err().kind(), ErrorKind::ArgumentConflict, "{of_other:?}");
+        }
+        for option in [&["--exclusive"][..], &["--no-watch"], &["--source-delay", "1ms"]] {
+            let line = [&["--store", "s"], option, &["g"]].concat();
+            assert_eq!(mount(&line).unwrap_err().kind(), ErrorKind::ArgumentConflict, "{line:?}");
+        }
         assert!(mount(&["--cached-inodes", "7", "g"]).is_err(), "a tree in memory is its own cache");
         let args = mount(&["--pdirops", "off", "g"]).unwrap();
         assert_eq!(args.pdirops, Some(DirectoryLocks::PerDirectory));

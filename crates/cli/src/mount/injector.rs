@@ -36,7 +36,7 @@ pub struct InjectorArgs {
     /// An item is a name that is looked up, an inode whose attributes are read, a list of extended
     /// attributes, the start of a listing, or a change. An item that is cached takes no time.
     /// Unlike --delay, which makes the mount slow, this makes its source slow.
-    #[arg(long, requires = "source", value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
+    #[arg(long, requires = "source", conflicts_with = "store", value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     pub source_delay: Option<Duration>,
 
     /// How many calls SOURCE serves at once
