@@ -157,9 +157,10 @@ impl Committer {
             let is_wanted = |state: &State| state.wanted > state.committed || state.is_ending;
             let is_idle = |state: &mut State| !is_wanted(state) && !state.has_forgotten;
             let waited = self.wanted.wait_timeout_while(self.state(), left, is_idle);
-            let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             state.has_forgotten = false;
-            let (commits, is_last) = (waited.timed_out() || is_wanted(&state), state.is_ending);
+            let is_due = due.is_some_and(|due| due <= Instant::now());
+            let (commits, is_last) = (is_due || is_wanted(&state), state.is_ending);
             drop(state);
             free_forgotten(&tree);
             if !commits {

@@ -104,7 +104,7 @@ fn shown(recovered: &Recovered) -> String {
         since.as_secs()
     );
     if recovered.unnamed > 0 {
-        text += &format!("; freed {} files that were open without a name", recovered.unnamed);
+        text += &format!("; removed files that were still open, and are freed now: {}", recovered.unnamed);
     }
     text
 }
