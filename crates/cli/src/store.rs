@@ -16,7 +16,7 @@ use pando_console::{
     output::print,
     quote::for_shell,
 };
-use pando_kvfs::{Info, OpenError, Report, check, compact, info};
+use pando_kvfs::{Info, OpenError, Report, check, compact, info, repair};
 use serde_json::json;
 
 use self::progress::Progress;
@@ -48,6 +48,18 @@ enum Command {
     /// All records are read. The contents of large files, which are files of the host in
     /// pandofs-contents, are not.
     Check(Shown),
+    /// Make a consistent tree of what a store has, after a check has found problems
+    ///
+    /// Without --yes it only says what it would change. What has lost its name gets one in
+    /// lost+found. With --yes, the records as they were stay in pandofs-records.before.
+    Repair {
+        /// The directory of the store
+        #[arg(value_name = "STORE")]
+        store: PathBuf,
+        /// Change the store
+        #[arg(long)]
+        yes: bool,
+    },
     /// Make the file of a store's records as small as it can be
     Compact {
         /// The directory of the store
@@ -108,6 +120,13 @@ pub fn run(args: &StoreArgs) -> Result<ExitCode> {
             let report = checked.map_err(|error| cannot_open(store, &error))?;
             print(show_report(&report, *json).as_bytes())?;
             Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Repair { store, yes } => {
+            let progress = Progress::new("records");
+            let changes = repair(store, *yes);
+            progress.end();
+            let changes = changes.map_err(|error| cannot_open(store, &error))?;
+            print(show_changes(store, &changes, *yes).as_bytes()).map(|()| ExitCode::SUCCESS)
         }
         Command::Compact { store } => {
             let (before, after) = compact(store).map_err(|error| cannot_open(store, &error))?;
@@ -173,6 +192,18 @@ fn show_info(store: &Path, info: &Info, as_json: bool) -> String {
         ("records", BinaryBytes(info.record_bytes).to_string()),
     ];
     lines.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
+}
+
+fn show_changes(store: &Path, changes: &[String], are_made: bool) -> String {
+    let lines: String = changes.iter().map(|change| format!("{change}\n")).collect();
+    let (count, shown) = (HumanCount(changes.len() as u64), for_shell(store));
+    match (changes.len(), are_made) {
+        (0, _) => "no problem: nothing is to be repaired\n".into(),
+        (_, true) => format!("{lines}{count} changes; the old records are in {shown}/pandofs-records.before\n"),
+        (_, false) => {
+            format!("{lines}{count} changes, none is made yet: pando store repair --yes {shown} makes them\n")
+        }
+    }
 }
 
 fn show_report(report: &Report, as_json: bool) -> String {

@@ -296,6 +296,8 @@ fn tree_of_a_store_is_exported_and_imported() {
         let output = run(&["store", "check", "--json", text(&path(store))]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report, serde_json::json!({ "inodes": 5, "names": 4, "problems": [] }), "{store}");
+        let output = run(&["store", "repair", "--yes", text(&path(store))]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "no problem: nothing is to be repaired\n");
         let output = run(&["store", "info", "--json", text(&path(store))]);
         let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&info["inodes"], &info["large_files"], &info["closed"]), (&5.into(), &1.into(), &true.into()));

@@ -1,7 +1,9 @@
 //! The keys of records. Each begins with a letter for its table, and numbers are big-endian, so
 //! that the records of one directory, or of neighbouring inodes, stand side by side.
 
-use std::{borrow::Borrow, cmp::Ordering, fmt};
+use std::{borrow::Borrow, cmp::Ordering, fmt, hash::Hasher};
+
+use siphasher::sip::SipHasher13;
 
 /// The tables. A key is the letter, and then one or two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(crate) enum Table {
     Xattrs = b'x',
 }
 
+/// The bits of a name's hash. With the slot and the smallest cookie they fit into 63 bits.
+pub(crate) const HASH_BITS: u32 = 59;
 /// The longest key.
 const LEN: usize = 17;
 
@@ -75,6 +79,13 @@ impl Key {
         }
         key.len = LEN as u8;
         key
+    }
+
+    /// The names of a directory that have the hash of this one.
+    pub(crate) fn of_name(hash_key: &[u8; 16], dir: u64, name: &[u8]) -> Self {
+        let mut hasher = SipHasher13::new_with_key(hash_key);
+        hasher.write(name);
+        Self::names(dir, hasher.finish() >> (64 - HASH_BITS))
     }
 
     /// A key as an engine returns it. None if no record of this store has such a key.

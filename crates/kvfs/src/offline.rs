@@ -1,14 +1,17 @@
 //! What can be done with a store in a directory while no tree uses it.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path, sync::Arc};
 
+use pando_kv::{Embedded, FileStorage};
 use pando_vfs::Timestamp;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{
     check::{Report, check_parts},
     committer::{CLOSED, COMMITS, COMMITTED, INODES, SPACE},
     files::Files,
-    open::{OpenError, RECORDS, open_existing, read_header},
+    open::{NEW_RECORDS, OpenError, RECORDS, open_existing, read_header},
+    repair::repair_parts,
     space::UNIT,
 };
 
@@ -81,4 +84,37 @@ pub fn compact(dir: impl AsRef<Path>) -> Result<(u64, u64), OpenError> {
     let before = size()?;
     engine.compact()?;
     Ok((before, size()?))
+}
+
+/// Where a repair leaves the records as they were before.
+const OLD_RECORDS: &str = "pandofs-records.before";
+
+/// Makes a consistent tree of what the store in a directory has. Returns what that changes, a line
+/// for each change. `apply`: stores it. The old records stay beside the new ones.
+///
+/// # Errors
+/// See [`OpenError`]. Then the store is as it was before.
+pub fn repair(dir: impl AsRef<Path>, apply: bool) -> Result<Vec<String>, OpenError> {
+    let dir = dir.as_ref();
+    let (engine, files) = open_existing(dir)?;
+    let (records, new) = (dir.join(RECORDS), dir.join(NEW_RECORDS));
+    let remove = || match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    // Another process, which was killed, may have left it.
+    remove()?;
+    let repaired = Embedded::create(Arc::new(FileStorage::create(&new)?))
+        .map_err(OpenError::from)
+        .and_then(|into| repair_parts(&engine, &files, &into));
+    match &repaired {
+        Ok(changes) if apply && !changes.is_empty() => {
+            // A crash leaves one or the other.
+            renameat_with(CWD, &records, CWD, &new, RenameFlags::EXCHANGE).map_err(io::Error::from)?;
+            fs::rename(&new, dir.join(OLD_RECORDS))?;
+            fs::File::open(dir)?.sync_all()?;
+        }
+        _ => remove()?,
+    }
+    repaired
 }

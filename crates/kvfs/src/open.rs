@@ -38,7 +38,7 @@ const HASH_KEY: usize = 16;
 pub(crate) const RECORDS: &str = "pandofs-records";
 const CONTENTS: &str = "pandofs-contents";
 /// The file of records of a store that is being made.
-const NEW_RECORDS: &str = "pandofs-records.new";
+pub(crate) const NEW_RECORDS: &str = "pandofs-records.new";
 
 /// Options of a store.
 #[derive(Debug, Clone, Copy)]
@@ -264,7 +264,7 @@ fn random_key() -> [u8; HASH_KEY] {
 /// What a store says of itself.
 pub(crate) struct Header {
     pub totals: Numbers,
-    hash_key: [u8; HASH_KEY],
+    pub hash_key: [u8; HASH_KEY],
 }
 
 impl Header {

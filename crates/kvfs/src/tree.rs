@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    hash::Hasher,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,11 +10,10 @@ use std::{
 
 use pando_sync::Quota;
 use pando_vfs::{Error, NodeAttr, Record, RecordMask, Result, Xattr};
-use siphasher::sip::SipHasher13;
 
 use crate::{
     files::{ContentsFile, Files},
-    key::Key,
+    key::{HASH_BITS, Key},
     numbers::{InodeNumbers, RUN_BITS},
     record::{Inode, Names, SLOTS, decode_xattrs},
     space::Space,
@@ -126,8 +124,6 @@ impl Unnamed {
     }
 }
 
-/// The bits of a name's hash. With the slot and the smallest cookie they fit into 63 bits.
-const HASH_BITS: u32 = 59;
 /// The first cookie of an entry. Those below stand for the start and for `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
 
@@ -162,9 +158,7 @@ impl Tree {
 
     /// The record in which a name is, if it is there.
     pub(crate) fn names_key(&self, dir: u64, name: &[u8]) -> Key {
-        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
-        hasher.write(name);
-        Key::names(dir, hasher.finish() >> (64 - HASH_BITS))
+        Key::of_name(&self.hash_key, dir, name)
     }
 
     pub(crate) fn file_changes(&self) -> MutexGuard<'_, FileChanges> {

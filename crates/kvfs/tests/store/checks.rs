@@ -1,14 +1,16 @@
-//! The check of a store finds each record that is missing or wrong.
+//! The check of a store finds each record that is missing or wrong, and a repair makes a consistent
+//! tree of the others.
 
 use std::sync::Arc;
 
-use pando_kv::{Embedded, Engine, Transaction};
-use pando_kvfs::{Report, check_parts};
-use pando_vfs::{At, OpenFlags, Walk, XattrFlags};
+use pando_kv::{Embedded, Engine, FileStorage, Transaction};
+use pando_kvfs::{KvFs, Report, StoreOptions, check_parts, repair, repair_parts};
+use pando_vfs::{At, OpenFlags, Walk, XattrFlags, fs::Fs};
 
 use crate::{
     crash::open,
     machine::{Image, Machine},
+    support::{Tree, seen},
 };
 
 /// A store with records of all kinds: its image while a file without a name is open.
@@ -38,6 +40,99 @@ fn checked(image: &Image, change: &Transaction) -> Report {
     let engine = Embedded::open(Arc::new(machine.clone())).expect("undamaged");
     engine.commit(change).expect("no failure");
     check_parts(&engine, &machine, &mut |_| ()).expect("readable")
+}
+
+/// Repairs a store with this change. Returns what the repair has changed, and the tree.
+fn repaired(image: &Image, change: &Transaction) -> (Vec<String>, Tree) {
+    let machine = Machine::new(image);
+    let engine = Embedded::open(Arc::new(machine.clone())).expect("undamaged");
+    engine.commit(change).expect("no failure");
+    let into = Machine::new(&Image { contents: image.contents.clone(), ..Image::default() });
+    let made = Embedded::create(Arc::new(into.clone())).expect("made");
+    let changes = repair_parts(&engine, &machine, &made).expect("repaired");
+    drop(made);
+    let (vfs, context) = open(&into);
+    let tree = seen(&vfs, &context);
+    // It can be used.
+    let made = vfs.open(&context, At::Cwd, "/new", OpenFlags::RDWR | OpenFlags::CREAT, 0o644);
+    assert_eq!(made.expect("made").pwrite(&[1; 40_000], 0), Ok(40_000));
+    vfs.sync().expect("stored");
+    (changes, tree)
+}
+
+/// All records of an image but the header and the totals.
+fn records(image: &Image) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut records = Vec::new();
+    let engine = Embedded::open(Arc::new(Machine::new(image))).expect("undamaged");
+    let snapshot = engine.snapshot().expect("readable");
+    snapshot.scan(&[]..&[0xff], &mut |key, value| records.push((key.to_vec(), value.to_vec()))).expect("readable");
+    records.retain(|(key, _)| key[0] != b'0');
+    records
+}
+
+/// [`repaired`] has checked that nothing is wrong any more.
+#[test]
+fn repair_keeps_what_is_not_damaged() {
+    let image = filled();
+    let (changes, whole) = repaired(&image, &Transaction::new());
+    assert_eq!((changes, whole.len()), (vec![], 6), "the root, and five names");
+    let mut kept = 0;
+    for (key, value) in records(&image) {
+        let (mut without, mut cut, mut twice) = (Transaction::new(), Transaction::new(), Transaction::new());
+        without.remove(&*key);
+        cut.put(&*key, &value[..value.len() / 2]);
+        twice.put([&key[..1], &[0x7f], &key[2..]].concat(), &*value);
+        for change in [without, cut, twice] {
+            let (changes, tree) = repaired(&image, &change);
+            let differs = checked(&image, &change).problems != [""; 0];
+            assert_eq!(differs, !changes.is_empty(), "{key:02x?}: {changes:?}");
+            // Directories have other link counts if one of them is lost.
+            let same =
+                whole.iter().filter(|(path, node)| tree.get(*path).is_some_and(|found| found.bytes == node.bytes));
+            let same = same.count();
+            assert!(same >= 2, "{key:02x?}: {:?}, {changes:?}", tree.keys());
+            kept += same;
+        }
+    }
+    println!("{kept} paths");
+}
+
+/// A file whose name is lost gets another one, and keeps its bytes.
+#[test]
+fn files_without_a_name_are_in_lost_and_found() {
+    let image = filled();
+    let mut nameless = Transaction::new();
+    records(&image).iter().filter(|(key, _)| key[0] == b'n').for_each(|(key, _)| nameless.remove(&**key));
+    let (changes, tree) = repaired(&image, &nameless);
+    let lost = |wanted: &dyn Fn(&[u8]) -> bool| {
+        tree.iter().filter(|(path, node)| path.starts_with("/lost+found/#") && wanted(&node.bytes)).count()
+    };
+    assert_eq!((lost(&|bytes| bytes == [1; 100]), lost(&|bytes| bytes == [1; 30_000])), (1, 1), "{changes:?}");
+    assert_eq!(lost(&<[u8]>::is_empty), 2, "both directories: {:?}", tree.keys());
+}
+
+/// Two directories that have each other's names: the root leads to neither.
+#[test]
+fn directories_in_a_circle_are_in_lost_and_found() {
+    let machine = Machine::new(&Image::default());
+    drop(Embedded::create(Arc::new(machine.clone())).expect("made"));
+    let (vfs, context) = open(&machine);
+    for path in ["/a", "/a/b", "/a/b/c"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
+    }
+    let ino = |path| vfs.stat(&context, At::Cwd, path, Walk::empty()).expect("there").ino;
+    let (a, b) = (ino("/a"), ino("/a/b"));
+    vfs.sync().expect("stored");
+    let image = machine.image();
+    // The name of `a` goes from the root to `b`. Its hash does not depend on the directory.
+    let mut circle = Transaction::new();
+    let of_root = |key: &[u8]| key[0] == b'n' && key[1..9] == 1_u64.to_be_bytes();
+    let (key, value) = records(&image).into_iter().find(|(key, _)| of_root(key)).expect("one name");
+    circle.remove(&*key);
+    circle.put([b"n", &b.to_be_bytes()[..], &key[9..]].concat(), value);
+    let (changes, tree) = repaired(&image, &circle);
+    let lost = tree.keys().filter(|path| path.starts_with("/lost+found/")).count();
+    assert_eq!(lost, 3, "inodes {a} and {b}, and what is below: {:?}, {changes:?}", tree.keys());
 }
 
 #[test]
@@ -74,4 +169,46 @@ fn missing_file_with_contents_is_found() {
     image.contents.clear();
     let problems = checked(&image, &Transaction::new()).problems;
     assert!(problems.len() == 1 && problems[0].contains("the file with its contents is missing"), "{problems:?}");
+}
+
+/// In a directory: nothing is changed before it was asked for, and then the old records are kept.
+#[test]
+fn repair_of_a_directory_is_shown_before_it_is_made() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (dir, records) = (temp.path(), temp.path().join("pandofs-records"));
+    let store = KvFs::open(dir, StoreOptions::new()).expect("a store");
+    let (closed, fs) = (store.closed(), Fs::new(store).expect("a tree"));
+    fs.write("/file", "contents").expect("written");
+    drop(fs);
+    closed.wait().expect("stored");
+    assert_eq!(repair(dir, true).expect("a store"), [""; 0], "nothing is wrong");
+    {
+        let engine = Embedded::open(Arc::new(FileStorage::open(&records).expect("there"))).expect("undamaged");
+        let mut name = None;
+        let snapshot = engine.snapshot().expect("readable");
+        snapshot.scan(&b"n"[..]..&b"o"[..], &mut |key, _| name = Some(key.to_vec())).expect("readable");
+        drop(snapshot);
+        let mut nameless = Transaction::new();
+        nameless.remove(name.expect("one"));
+        engine.commit(&nameless).expect("no failure");
+    }
+    let names = || {
+        let names = std::fs::read_dir(dir).expect("there").map(|entry| entry.expect("there").file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let problems = || pando_kvfs::check(dir, &mut |_| ()).expect("a store").problems;
+    let before = (names(), problems());
+    let shown = repair(dir, false).expect("a store");
+    assert!(shown.iter().any(|change| change.contains("has lost its name, it is lost+found/#")), "{shown:?}");
+    assert_eq!((names(), problems()), before, "nothing is changed yet");
+    assert_eq!(repair(dir, true).expect("a store"), shown);
+    assert_eq!(problems(), [""; 0]);
+    std::fs::rename(dir.join("pandofs-records"), dir.join("repaired")).expect("there");
+    std::fs::rename(dir.join("pandofs-records.before"), &records).expect("kept");
+    assert_eq!(problems(), before.1);
+    std::fs::rename(dir.join("repaired"), &records).expect("there");
+    let fs = Fs::new(KvFs::open(dir, StoreOptions::new()).expect("a store")).expect("a tree");
+    let lost = fs.read_dir("/lost+found").expect("there").map(|entry| entry.expect("there").path());
+    let lost: Vec<_> = lost.collect();
+    assert_eq!((lost.len(), fs.read(&lost[0])), (1, Ok(b"contents".to_vec())));
 }
