@@ -107,5 +107,5 @@ pub fn tar_stream<R: BufRead>(mut stream: R, source: &Path) -> Result<R> {
     let first = stream.fill_buf().map_err(|error| Failure::system(for_shell(source), &error))?;
     let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| first.starts_with(magic)) else { return Ok(stream) };
     let failure = Failure::new(format!("{}: the tar stream is compressed", for_shell(source)));
-    Err(failure.remedy(format!("decompress it first: {program} FILE | pando import - DIR")))
+    Err(failure.remedy(format!("decompress it first, and import -, standard input: {program} FILE | pando ...")))
 }

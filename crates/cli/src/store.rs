@@ -6,7 +6,8 @@ mod progress;
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    time::SystemTime,
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
 use clap::{Args, Subcommand};
@@ -102,6 +103,24 @@ struct Shown {
     json: bool,
 }
 
+/// How long to wait for another server that still uses the store: after umount(8), a server commits
+/// what is left.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens a store for one of the commands.
+///
+/// # Errors
+/// It cannot be opened, each reason with its remedy.
+pub fn open<T>(store: &Path, open: impl Fn() -> std::result::Result<T, OpenError>) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        match open() {
+            Err(OpenError::InUse) if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+            opened => return opened.map_err(|error| cannot_open(store, &error)),
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -109,27 +128,24 @@ struct Shown {
 pub fn run(args: &StoreArgs) -> Result<ExitCode> {
     match &args.command {
         Command::Info(Shown { store, json }) => {
-            let info = info(store).map_err(|error| cannot_open(store, &error))?;
+            let info = open(store, || info(store))?;
             print(show_info(store, &info, *json).as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Check(Shown { store, json }) => {
             let progress = Progress::new("records");
-            let checked = check(store, &mut |records| progress.set(records));
+            let checked = open(store, || check(store, &mut |records| progress.set(records)));
             progress.end();
-            let report = checked.map_err(|error| cannot_open(store, &error))?;
+            let report = checked?;
             print(show_report(&report, *json).as_bytes())?;
             Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Repair { store, yes } => {
-            let progress = Progress::new("records");
-            let changes = repair(store, *yes);
-            progress.end();
-            let changes = changes.map_err(|error| cannot_open(store, &error))?;
+            let changes = open(store, || repair(store, *yes))?;
             print(show_changes(store, &changes, *yes).as_bytes()).map(|()| ExitCode::SUCCESS)
         }
         Command::Compact { store } => {
-            let (before, after) = compact(store).map_err(|error| cannot_open(store, &error))?;
+            let (before, after) = open(store, || compact(store))?;
             let line = format!("records: {} before, {} now\n", BinaryBytes(before), BinaryBytes(after));
             print(line.as_bytes()).map(|()| ExitCode::SUCCESS)
         }
@@ -139,13 +155,14 @@ pub fn run(args: &StoreArgs) -> Result<ExitCode> {
 }
 
 /// Says why a store cannot be opened, and what helps.
-pub fn cannot_open(store: &Path, error: &OpenError) -> Failure {
+fn cannot_open(store: &Path, error: &OpenError) -> Failure {
     let shown = for_shell(store);
     let failure = Failure::new(format!("{shown}: {error}"));
     match error {
-        OpenError::InUse => {
-            failure.remedy("unmount its tree first: pando umount DIR (findmnt -t fuse.pandofs lists mounts)")
-        }
+        OpenError::InUse => failure.remedy(
+            "unmount its tree first: pando umount DIR (findmnt -t fuse.pandofs lists mounts); a server that is \
+             unmounted may still commit what is left",
+        ),
         OpenError::NoStore => failure.remedy(format!("pando mount --store {shown} DIR makes one")),
         OpenError::NotAStore => failure.remedy("choose an empty directory, or one that does not exist"),
         OpenError::Newer => failure.remedy("use the version of pando that has made it, or a later one"),
@@ -153,6 +170,8 @@ pub fn cannot_open(store: &Path, error: &OpenError) -> Failure {
             "restore {shown} as a whole from a backup; {} is the damaged file",
             for_shell(&store.join("pandofs-records"))
         )),
+        OpenError::Io(error) if error.kind() == std::io::ErrorKind::NotADirectory => failure,
+        OpenError::Io(_) => failure.remedy(format!("pando store check {shown} may say more")),
         _ => failure,
     }
 }
@@ -199,9 +218,9 @@ fn show_changes(store: &Path, changes: &[String], are_made: bool) -> String {
     let (count, shown) = (HumanCount(changes.len() as u64), for_shell(store));
     match (changes.len(), are_made) {
         (0, _) => "no problem: nothing is to be repaired\n".into(),
-        (_, true) => format!("{lines}{count} changes; the old records are in {shown}/pandofs-records.before\n"),
+        (_, true) => format!("{lines}changes made: {count}; the old records are {shown}/pandofs-records.before*\n"),
         (_, false) => {
-            format!("{lines}{count} changes, none is made yet: pando store repair --yes {shown} makes them\n")
+            format!("{lines}changes: {count}, none is made yet: pando store repair --yes {shown} makes them\n")
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct UmountArgs {
 }
 
 /// The longest wait for a server to end after a clean unmount. By then it has nothing left to do.
-const SERVER_END: Duration = Duration::from_secs(10);
+const SERVER_END: Duration = Duration::from_secs(60);
 
 /// Unmounts a tree. Returns when its server has ended, or with `--lazy` when the tree is detached.
 ///

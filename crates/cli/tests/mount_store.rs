@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Mounted, can_mount, has, names, pando, run, said, set};
+use common::{KernelMount, Mounted, can_mount, has, names, pando, run, said, set};
 use rustix::{
     fs::{getxattr, statvfs},
     mount::{UnmountFlags, unmount},
@@ -115,11 +115,51 @@ fn changes_are_committed_when_the_option_says() {
     assert_eq!(fs::read(tree.path("renamed/file")).unwrap(), b"written");
     assert!(getxattr(tree.path("renamed"), "user.name", &mut [0; 16]).is_ok());
     fs::remove_dir_all(tree.path("renamed")).unwrap();
-    thread::sleep(Duration::from_secs(1));
     kill(tree);
-    let tree = mounted(&store, &[]);
-    assert_eq!(names(&tree.root()), [""; 0]);
-    kill(tree);
+    // It was killed before that was committed, or after. With more time it is committed at last.
+    let is_committed = (0..12).any(|round| {
+        let tree = mounted(&store, &["--commit", "20ms"]);
+        let is_committed = names(&tree.root()).is_empty();
+        if !is_committed {
+            fs::remove_dir_all(tree.path("renamed")).unwrap();
+            thread::sleep(Duration::from_millis(20 << round));
+        }
+        kill(tree);
+        is_committed
+    });
+    assert!(is_committed);
+}
+
+/// With `--commit sync`, a change that cannot be committed is an error, and the tree stops.
+#[test]
+fn change_that_cannot_be_committed_stops_the_tree() {
+    if !can_mount() {
+        return;
+    }
+    let disk = KernelMount::tmpfs(c"size=3M");
+    let store = disk.path().join("store");
+    for io_uring in ["never", "auto"] {
+        let tree = Mounted::new(&["--store", text(&store), "--commit", "sync", "--io-uring", io_uring]);
+        fs::write(tree.path("first"), "contents").unwrap();
+        let failed = (0..1000).find_map(|number| {
+            let written = fs::create_dir(tree.path(number.to_string()))
+                .and_then(|()| fs::write(tree.path(format!("{number}/file")), [1; 16_000]));
+            written.err()
+        });
+        let failed = failed.expect("the disk is full");
+        assert!(failed.kind() == std::io::ErrorKind::StorageFull || failed.raw_os_error() == Some(5), "{failed}");
+        assert_eq!(fs::write(tree.path("later"), "").unwrap_err().raw_os_error(), Some(5));
+        kill(tree);
+        let tree = Mounted::new(&["--store", text(&store)]);
+        let names = names(&tree.root());
+        assert!(names.contains(&"first".into()), "{names:?}");
+        assert!(names.iter().all(|name| name == "first" || name.parse::<u32>().is_ok()), "{names:?}");
+        names.iter().filter(|name| *name != "first").for_each(|name| {
+            let _ = fs::remove_dir_all(tree.path(name));
+        });
+        kill(tree);
+        fs::remove_dir_all(&store).unwrap();
+    }
 }
 
 /// FS_IOC_SHUTDOWN, as programs that test crashes use it.
@@ -146,7 +186,8 @@ fn shut_down_tree_is_as_after_a_crash() {
         assert_eq!(shut_down(&tree, how, &[]), (true, String::new()));
         assert!(fs::write(tree.path("after"), "contents").is_err());
         assert!(fs::read(tree.path("after")).is_err());
-        let _ = run(&["umount", text(&tree.root())]);
+        let unmounted = run(&["umount", text(&tree.root())]);
+        assert!(unmounted.status.success(), "{}", said(&unmounted));
         tree.ended();
         let again = mounted(&store, &[]);
         assert_eq!(names(&again.root()), kept);
@@ -159,6 +200,17 @@ fn shut_down_tree_is_as_after_a_crash() {
 fn kill_after_sync(tree: Mounted) {
     fs::File::open(tree.root()).unwrap().sync_all().unwrap();
     kill(tree);
+}
+
+#[test]
+fn store_is_not_copied_into_itself() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::write(temp.path().join("file"), "contents").unwrap();
+    let store = temp.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let imported = run(&["store", "import", text(temp.path()), text(&store)]);
+    assert!(said(&imported).contains("would be copied into itself"), "{}", said(&imported));
+    assert_eq!(fs::read_dir(&store).unwrap().count(), 0);
 }
 
 /// The server goes on for a moment after umount(8): it commits what is left.

@@ -19,7 +19,8 @@ use tempfile::TempDir;
 /// What the programs share. `$1` is a directory of the host: what is acknowledged.
 const SETTINGS: &str = r#"
     export LC_ALL=C HOME="$1" GIT_CONFIG_NOSYSTEM=1
-    git="git -C repository -c gc.auto=0 -c core.fsync=all"
+    git="git -C repository -c gc.auto=0 -c core.fsync=all -c user.name=Somebody -c user.email=somebody@example.org"
+    done_is() { echo $2 >"$1.new" && mv "$1.new" "$1"; }
     sql() { sqlite3 -bail database "$@"; }
     numbers() { if [ -s "$1" ]; then cat "$1"; else echo 0; fi; }
 "#;
@@ -28,25 +29,22 @@ const SETTINGS: &str = r#"
 /// has returned after the work.
 const WORK: &str = r#"
     exec 2>"$1/errors"
-    if [ ! -d repository/.git ]; then
-        git init -q repository
-        $git config user.name Somebody
-        $git config user.email somebody@example.org
-    fi
-    find repository/.git -name '*.lock' -delete
+    mkdir -p repository
+    [ ! -d repository/.git ] || find repository/.git -name '*.lock' -delete
+    git init -q repository
     commits() {
         n=$($git rev-list --count HEAD || echo 0)
         while n=$((n + 1)); do
             mkdir -p repository/$((n % 7)) && echo $n >repository/$((n % 7))/file$n
             echo $n >>repository/all
-            $git add -A && $git commit -q -m "number $n" && sync repository/all && echo $n >"$1/commits" || exit
+            $git add -A && $git commit -q -m "number $n" && sync repository/all && done_is "$1/commits" $n || exit
         done
     }
     rows() {
         sql "pragma journal_mode=$2; create table if not exists t(n integer primary key, filler)" >&2 || exit
         n=$(sql "select count(*) from t") || exit
         while n=$((n + 1)); do
-            sql "pragma synchronous=extra; insert into t values($n, randomblob(20000))" && echo $n >"$1/rows" || exit
+            sql "pragma synchronous=extra; insert into t values($n, randomblob(20000))" && done_is "$1/rows" $n || exit
         done
     }
     files() {
@@ -121,6 +119,11 @@ fn work_until_killed(temp: TempDir, store: &Path, told: &str, round: u64, after:
     let mut mounted = Mounted::again(temp, &["--store", store.to_str().unwrap(), "--commit", commit]);
     let journal = ["wal", "delete"][round as usize / 5 % 2];
     let work = shell(&mounted.root(), WORK, &[told, journal]);
+    if round == 0 {
+        // Something of both is there for all rounds that follow.
+        let is_done = |what: &str| fs::metadata(Path::new(told).join(what)).is_ok();
+        pandofs_testkit::await_value(true, || is_done("commits") && is_done("rows"));
+    }
     thread::sleep(after);
     kill_process(mounted.pid(), Signal::KILL).unwrap();
     let (_, errors) = mounted.ended();

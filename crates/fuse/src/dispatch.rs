@@ -144,11 +144,17 @@ impl Dispatch for Dispatcher {
 
 impl Dispatcher {
     /// The outcome of a request, after what it has changed is durable, if the mount asks for that.
+    /// If it cannot be made durable, the tree stops: the kernel has not noticed the change, and the
+    /// request must not be tried again.
     fn made_durable(&self, opcode: Opcode, request: Request<'_>, body: &[u8], outcome: Outcome) -> Outcome {
         if outcome.is_err() || !self.server.options().durable || !opcode.changes_tree() {
             return outcome;
         }
-        self.server.vfs().sync().inspect_err(|_| self.unsent(request, body)).and(outcome)
+        let Err(error) = self.server.vfs().sync() else { return outcome };
+        error!(%error, "a change cannot be made durable, and the tree fails all further requests");
+        self.unsent(request, body);
+        self.server.stop();
+        Err(Error::Io)
     }
 
     fn forget(&self, request: Request<'_>) -> Result<()> {

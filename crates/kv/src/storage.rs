@@ -2,9 +2,9 @@
 
 use std::{
     fmt,
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -84,6 +84,8 @@ impl FileStorage {
     fn with_options(path: &Path, options: &mut OpenOptions) -> Result<Self> {
         let file = options.read(true).write(true).mode(0o600).open(path)?;
         match file.try_lock() {
+            // Another process may have replaced it before it was locked.
+            Ok(()) if fs::metadata(path)?.ino() != file.metadata()?.ino() => Err(Error::InUse),
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => Err(Error::InUse),
             Err(TryLockError::Error(error)) => Err(error.into()),

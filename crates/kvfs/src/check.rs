@@ -10,7 +10,7 @@ use crate::{
     files::Files,
     key::{Key, Table},
     numbers::{ROOT, RUN_BITS},
-    open::OpenError,
+    open::{OpenError, read_header},
     record::{Contents, Inode, Names, decode_xattrs},
     small::Small,
 };
@@ -41,7 +41,7 @@ struct Found {
     parent: Option<u64>,
 }
 
-/// After how many records the progress is told.
+/// Records between two reports of the progress.
 const PROGRESS: u64 = 1 << 16;
 
 /// As [`check`](crate::check()), for a store that is not in a directory.
@@ -49,7 +49,8 @@ const PROGRESS: u64 = 1 << 16;
 /// # Errors
 /// The engine or the files cannot be read.
 pub fn check_parts(engine: &dyn Engine, files: &dyn Files, progress: &mut dyn FnMut(u64)) -> Result<Report, OpenError> {
-    let (mut check, mut records) = (Check::default(), 0);
+    let hash_key = read_header(engine).ok().map(|header| header.hash_key);
+    let (mut check, mut records) = (Check { hash_key, ..Check::default() }, 0);
     let snapshot = engine.snapshot()?;
     snapshot.scan(&[]..&[0xff], &mut |key, value| {
         records += 1;
@@ -80,6 +81,7 @@ pub fn check_parts(engine: &dyn Engine, files: &dyn Files, progress: &mut dyn Fn
 struct Check {
     report: Report,
     has_header: bool,
+    hash_key: Option<[u8; 16]>,
     totals: Numbers,
     /// The space of all contents.
     space: u64,
@@ -108,7 +110,10 @@ impl Check {
                 Err(_) => self.problem(format!("inode {ino}: its record is damaged")),
             },
             Table::Names => match Names::decode(Some(value)) {
-                Ok(names) => names.0.iter().for_each(|name| self.name(ino, &name.name, name.ino, name.kind)),
+                Ok(names) => {
+                    self.places(key, &names);
+                    names.0.iter().for_each(|name| self.name(ino, &name.name, name.ino, name.kind));
+                }
                 Err(_) => self.problem(format!("directory {ino}: a record of names is damaged")),
             },
             Table::Unnamed => match self.inodes.get_mut(&ino) {
@@ -178,6 +183,19 @@ impl Check {
             }
             Some(_) => self.problem(format!("{} has another kind than its inode {ino}", shown())),
             None => self.problem(format!("{} leads to inode {ino}, which is missing", shown())),
+        }
+    }
+
+    /// Each name is in the record of its hash, once.
+    fn places(&mut self, key: &Key, names: &Names) {
+        let Some(hash_key) = self.hash_key else { return };
+        let (mut slots, mut seen) = (HashSet::new(), HashSet::new());
+        for name in &names.0 {
+            let is_there = *key == Key::of_name(&hash_key, key.number(), &name.name);
+            if !is_there || !slots.insert(name.slot) || !seen.insert(&name.name) {
+                let shown = name.name.escape_ascii();
+                self.problem(format!("directory {}: the name \"{shown}\" cannot be found", key.number()));
+            }
         }
     }
 

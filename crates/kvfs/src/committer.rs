@@ -33,6 +33,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// other programs. Of 1,000 small files, that takes a tenth of the time.
 const ONE_BY_ONE: usize = 64;
 
+/// How many inodes are freed before the thread looks whether a commit is wanted.
+const FREED_AT_ONCE: usize = 1024;
+
 /// How often a transaction is committed that the engine does not take.
 const ATTEMPTS: usize = 64;
 
@@ -162,8 +165,11 @@ impl Committer {
             let is_due = due.is_some_and(|due| due <= Instant::now());
             let (commits, is_last) = (is_due || is_wanted(&state), state.is_ending);
             drop(state);
-            free_forgotten(&tree);
+            let forgotten = tree.unnamed.take_forgotten(if is_last { usize::MAX } else { FREED_AT_ONCE });
+            let may_be_more = forgotten.len() == FREED_AT_ONCE;
+            let are_free = free(&tree, forgotten);
             if !commits {
+                self.state().has_forgotten |= may_be_more && are_free;
                 continue;
             }
             let attempt = self.attempt(&tree, &mut closed, is_last);
@@ -211,15 +217,18 @@ impl Committer {
     }
 }
 
-/// Frees the inodes that were forgotten.
-fn free_forgotten(tree: &Tree) {
-    for ino in tree.unnamed.take_forgotten() {
+/// Frees inodes that were forgotten. Returns whether all were.
+fn free(tree: &Tree, forgotten: Vec<u64>) -> bool {
+    let mut all = true;
+    for ino in forgotten {
         let changing = tree.staged.change();
         // What cannot be freed now is tried again, and when the store is opened.
         if tree.free(&changing, ino, true).is_err() {
             tree.unnamed.forget(ino);
+            all = false;
         }
     }
+    all
 }
 
 /// Commits a generation: the contents first, then the records, then the removal of contents that no
@@ -242,14 +251,9 @@ fn flush_files(tree: &Tree, generation: &mut Generation) -> Result<()> {
         return Err(Error::Io);
     }
     let files = &mut generation.files;
-    let written = if files.written.len() > ONE_BY_ONE {
-        let held = std::mem::take(&mut files.written);
-        let flushed = tree.files.sync_contents();
-        drop(held);
-        flushed
-    } else {
-        files.written.drain().try_for_each(|(_, file)| file.sync())
-    };
+    let written = std::mem::take(&mut files.written);
+    let are_flushed = written.len() > ONE_BY_ONE && tree.files.sync_contents();
+    let written = if are_flushed { Ok(()) } else { written.values().try_for_each(|file| file.sync()) };
     let flushed = written.and_then(|()| if std::mem::take(&mut files.made) { tree.files.sync() } else { Ok(()) });
     // The kernel may have dropped what was not written, and a later flush would return success.
     flushed.inspect_err(|_| tree.has_stopped.store(true, Ordering::Relaxed)).map_err(Error::from)

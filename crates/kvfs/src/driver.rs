@@ -185,7 +185,10 @@ impl Backing for KvFs {
         let is_connected = self.feed.get().is_some_and(Feed::is_connected);
         let freed = is_connected
             && self.tree.staged.try_change().is_some_and(|changing| self.tree.free(&changing, ino, false) == Ok(true));
-        if !freed && self.tree.unnamed.forget(ino) && is_connected {
+        if !freed {
+            self.tree.unnamed.forget(ino);
+        }
+        if !freed && is_connected {
             self.committer.free_forgotten();
         }
     }

@@ -14,10 +14,11 @@ use lru::LruCache;
 use pando_vfs::StatFs;
 use rustix::{
     fs::{
-        AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatvfs, openat, seek, syncfs,
-        unlinkat,
+        AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatfs, fstatvfs, openat, seek,
+        syncfs, unlinkat,
     },
     io::Errno,
+    system::uname,
 };
 
 /// Files that have numbers. A simulator of crashes is another implementation.
@@ -58,17 +59,15 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// Those of the host.
     fn sync(&self) -> io::Result<()>;
 
-    /// Flushes the contents of all files at once.
-    ///
-    /// # Errors
-    /// Those of the host.
-    fn sync_contents(&self) -> io::Result<()>;
+    /// Flushes the contents of all files at once. False: this cannot be done at once, or something
+    /// could not be written, perhaps of another program.
+    fn sync_contents(&self) -> bool;
 }
 
 /// A file with the contents of one file of the tree. Bytes beyond its end are 0.
 pub trait ContentsFile: Send + Sync + fmt::Debug {
-    /// The same file, which stays open until this is dropped: the host reports to who has a file
-    /// open that it could not write.
+    /// The same file, which stays open until this is dropped. The kernel reports a failed write
+    /// only through descriptors that were open then.
     ///
     /// # Errors
     /// Those of the host.
@@ -144,6 +143,8 @@ pub struct HostFiles(Arc<Opened>);
 struct Opened {
     /// Names are opened from here, wherever the directory is moved.
     dir: File,
+    /// Whether syncfs flushes the files, and reports what could not be written.
+    flushes_at_once: bool,
     /// Each part is guarded by its own mutex, a leaf.
     files: [Mutex<LruCache<u64, Arc<File>>>; PARTS],
 }
@@ -159,12 +160,29 @@ impl HostFiles {
     pub fn new(dir: impl AsRef<Path>, open: usize) -> io::Result<Self> {
         let each = NonZeroUsize::new(open / PARTS).unwrap_or(NonZeroUsize::MIN);
         let files = std::array::from_fn(|_| Mutex::new(LruCache::new(each)));
-        Ok(Self(Arc::new(Opened { dir: File::open(dir)?, files })))
+        let dir = File::open(dir)?;
+        let flushes_at_once = can_flush_at_once(&dir)?;
+        Ok(Self(Arc::new(Opened { dir, flushes_at_once, files })))
     }
 
     fn file(&self, number: u64) -> Arc<dyn ContentsFile> {
         Arc::new(HostFile { opened: Arc::clone(&self.0), number, held: None })
     }
+}
+
+/// The file systems of local disks, as statfs(2) numbers them: ext4, XFS, btrfs, F2FS. The kernel
+/// does not tell others of syncfs, such as those in user space.
+const LOCAL: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// The first version of Linux whose syncfs reports what could not be written.
+const SYNCFS_REPORTS: (u32, u32) = (5, 8);
+
+fn can_flush_at_once(dir: &File) -> io::Result<bool> {
+    let release = uname();
+    let mut numbers = release.release().to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut number = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    let version = number().zip(number()).unwrap_or_default();
+    Ok(version >= SYNCFS_REPORTS && LOCAL.contains(&(fstatfs(dir)?.f_type as i64)))
 }
 
 impl Opened {
@@ -227,10 +245,8 @@ impl Files for HostFiles {
         self.0.dir.sync_all()
     }
 
-    fn sync_contents(&self) -> io::Result<()> {
-        // Of all files on the file system of the host. Linux 5.8 and later report what could not be
-        // written of any of them.
-        Ok(syncfs(&self.0.dir)?)
+    fn sync_contents(&self) -> bool {
+        self.0.flushes_at_once && syncfs(&self.0.dir).is_ok()
     }
 }
 

@@ -1,10 +1,14 @@
 //! What can be done with a store in a directory while no tree uses it.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, chown},
+    path::Path,
+    sync::Arc,
+};
 
 use pando_kv::{Embedded, FileStorage};
 use pando_vfs::Timestamp;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{
     check::{Report, check_parts},
@@ -86,7 +90,7 @@ pub fn compact(dir: impl AsRef<Path>) -> Result<(u64, u64), OpenError> {
     Ok((before, size()?))
 }
 
-/// Where a repair leaves the records as they were before.
+/// Where a repair leaves the records as they were before. A number follows if there is one already.
 const OLD_RECORDS: &str = "pandofs-records.before";
 
 /// Makes a consistent tree of what the store in a directory has. Returns what that changes, a line
@@ -104,17 +108,31 @@ pub fn repair(dir: impl AsRef<Path>, apply: bool) -> Result<Vec<String>, OpenErr
     };
     // Another process, which was killed, may have left it.
     remove()?;
-    let repaired = Embedded::create(Arc::new(FileStorage::create(&new)?))
-        .map_err(OpenError::from)
-        .and_then(|into| repair_parts(&engine, &files, &into));
-    match &repaired {
-        Ok(changes) if apply && !changes.is_empty() => {
-            // A crash leaves one or the other.
-            renameat_with(CWD, &records, CWD, &new, RenameFlags::EXCHANGE).map_err(io::Error::from)?;
-            fs::rename(&new, dir.join(OLD_RECORDS))?;
+    let repaired = (|| {
+        let into = Embedded::create(Arc::new(FileStorage::create(&new)?))?;
+        let changes = repair_parts(&engine, &files, &into)?;
+        drop(into);
+        if apply && !changes.is_empty() {
+            let owner = fs::metadata(&records)?;
+            chown(&new, Some(owner.uid()), Some(owner.gid()))?;
+            keep(dir)?;
+            fs::rename(&new, &records)?;
             fs::File::open(dir)?.sync_all()?;
         }
-        _ => remove()?,
-    }
+        Ok(changes)
+    })();
+    remove()?;
     repaired
+}
+
+/// Gives the records a second name.
+fn keep(dir: &Path) -> io::Result<()> {
+    for number in 0_u32.. {
+        let name = if number == 0 { OLD_RECORDS.into() } else { format!("{OLD_RECORDS}.{number}") };
+        match fs::hard_link(dir.join(RECORDS), dir.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => return linked,
+        }
+    }
+    Ok(())
 }

@@ -79,12 +79,12 @@ impl StoreOptions {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// The most files of the host that are open for the contents of large files. 500 by default.
-    /// Half of them are for files that were written since the last commit; if there are more, a
-    /// commit is made.
+    /// How many files of the host are open for the contents of large files, at most. 500 by
+    /// default, and 8 at least. If an eighth of them were written since the last commit, the next
+    /// one begins, and with a quarter, operations wait for it.
     #[must_use]
     pub const fn descriptors(self, descriptors: usize) -> Self {
-        Self { descriptors, ..self }
+        Self { descriptors: if descriptors < 8 { 8 } else { descriptors }, ..self }
     }
 
     /// The owner and the group of the root directory, if the store is made now. Those of this
@@ -306,6 +306,9 @@ pub(crate) fn open_tree(
         }
         read => read?,
     };
+    if totals.get(CLOSED) != 0 {
+        mark_open(&*engine)?;
+    }
     let used = totals.get(INODES).cast_unsigned().max(1);
     let inodes = Quota::new(options.inodes.unwrap_or(u64::MAX).max(used));
     inodes.charge(used).map_err(|_| OpenError::Damaged("its count of inodes is wrong".into()))?;
@@ -340,6 +343,21 @@ fn make_root(engine: &dyn Engine, options: StoreOptions) -> Result<(), OpenError
         }
     }
     Ok(())
+}
+
+/// Removes the mark of a store that was closed.
+fn mark_open(engine: &dyn Engine) -> Result<(), OpenError> {
+    loop {
+        let totals = engine.snapshot()?.get_one(&Key::TOTALS)?;
+        let closed = Numbers::of(totals.as_deref()).get(CLOSED);
+        if closed == 0 {
+            return Ok(());
+        }
+        let mut open = Transaction::new();
+        open.expect(&*Key::TOTALS, totals);
+        open.merge(&*Key::TOTALS, CLOSED, Delta::Add(-closed));
+        engine.commit(&open)?;
+    }
 }
 
 /// Frees the inodes that had no name when the store was closed, or when the machine crashed.

@@ -104,6 +104,14 @@ impl Inode {
         Ok(Self { attr, contents, has_xattrs: flags & HAS_XATTRS != 0 })
     }
 
+    /// The number of the file of the host with its contents.
+    pub(crate) fn file(&self) -> Option<u64> {
+        match self.contents {
+            Contents::File(number) => Some(number),
+            Contents::Record => None,
+        }
+    }
+
     /// The value of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let attr = &self.attr;

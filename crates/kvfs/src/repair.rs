@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pando_kv::{Delta, Engine, Numbers, Transaction};
 use pando_vfs::{FileKind, NodeAttr, Timestamp};
+use rustix::process::{getegid, geteuid};
 
 use crate::{
     check::check_parts,
@@ -29,11 +30,15 @@ const BATCH: usize = 4096;
 pub fn repair_parts(engine: &dyn Engine, files: &dyn Files, into: &dyn Engine) -> Result<Vec<String>, OpenError> {
     let mut found = Found { hash_key: read_header(engine)?.hash_key, ..Found::default() };
     engine.snapshot()?.scan(&[]..&[0xff], &mut |key, value| found.read(key, value))?;
-    found.contents(&files.numbers()?.into_iter().collect());
+    let numbers: HashSet<u64> = files.numbers()?.into_iter().collect();
+    found.contents(&numbers);
     found.root();
     found.names();
     found.lost();
     found.counts();
+    if !found.changes.is_empty() {
+        found.unused(&numbers);
+    }
     found.store(into)?;
     let left = check_parts(into, files, &mut |_| ())?.problems;
     match left.first() {
@@ -102,7 +107,10 @@ impl Found {
                 Contents::Record if inode.attr.kind != FileKind::File => None,
                 Contents::Record => match Small::decode(stored.map(Vec::as_slice), inode.attr.size) {
                     Ok(small) => {
-                        inode.attr.blocks = small.blocks();
+                        if inode.attr.blocks != small.blocks() {
+                            changes.push(format!("inode {ino}: reads as zeros where its contents are missing"));
+                            inode.attr.blocks = small.blocks();
+                        }
                         continue;
                     }
                     Err(_) => Some("its contents are damaged or missing"),
@@ -133,13 +141,18 @@ impl Found {
     fn root(&mut self) {
         if self.inodes.get(&ROOT).is_none_or(|root| root.attr.kind != FileKind::Directory) {
             self.change("the root directory is missing: a new one is made".into());
-            let root = NodeAttr::new(ROOT, FileKind::Directory, 0o755, Timestamp::now());
+            let mut root = NodeAttr::new(ROOT, FileKind::Directory, 0o755, Timestamp::now());
+            (root.uid, root.gid) = (geteuid().as_raw(), getegid().as_raw());
             self.inodes.insert(ROOT, Inode::new(root));
+        }
+        if self.unnamed.remove(&ROOT) {
+            self.change("the root directory is not freed".into());
         }
     }
 
     /// Each name leads from a directory to an inode, and each directory has one name.
     fn names(&mut self) {
+        self.rebind();
         let Self { inodes, names, unnamed, parents, links, changes, .. } = self;
         for (key, names) in names.iter_mut() {
             let dir = key.number();
@@ -177,8 +190,38 @@ impl Found {
         }
     }
 
+    /// Each name is in the record of its hash, once.
+    fn rebind(&mut self) {
+        let mut moved = Vec::new();
+        for (key, names) in &mut self.names {
+            let (mut slots, mut seen) = (HashSet::new(), HashSet::new());
+            names.0.retain(|name| {
+                let stays = *key == Key::of_name(&self.hash_key, key.number(), &name.name)
+                    && slots.insert(name.slot)
+                    && seen.insert(name.name.clone());
+                if !stays {
+                    moved.push((key.number(), name.clone()));
+                }
+                stays
+            });
+        }
+        for (dir, name) in moved {
+            let key = Key::of_name(&self.hash_key, dir, &name.name);
+            let names = self.names.entry(key).or_default();
+            let is_bound = names.get(&name.name).is_none() && names.bind(&name.name, name.kind, name.ino);
+            let what = if is_bound { "can be found again" } else { "is dropped, it is there twice" };
+            self.change(format!("directory {dir}: the name \"{}\" {what}", name.name.escape_ascii()));
+        }
+    }
+
     /// The root leads to all that is not to be freed.
     fn lost(&mut self) {
+        // A directory with names is not to be freed.
+        for (key, names) in &self.names {
+            if !names.0.is_empty() && self.unnamed.remove(&key.number()) {
+                self.changes.push(format!("inode {}: is not freed, it has entries", key.number()));
+            }
+        }
         let is_lost = |ino: &u64, found: &Self| {
             *ino != ROOT
                 && !found.unnamed.contains(ino)
@@ -222,8 +265,15 @@ impl Found {
     fn place(&mut self, ino: u64) {
         let Some(kind) = self.inodes.get(&ino).map(|inode| inode.attr.kind) else { return };
         let dir = self.lost_and_found();
-        let name = format!("#{ino}");
-        self.change(format!("inode {ino}: has lost its name, it is lost+found/{name} now"));
+        let mut name = format!("#{ino}");
+        while self
+            .names
+            .get(&Key::of_name(&self.hash_key, dir, name.as_bytes()))
+            .is_some_and(|names| names.get(name.as_bytes()).is_some())
+        {
+            name += "+";
+        }
+        self.change(format!("inode {ino}: has lost its name, it is in lost+found as {name} now"));
         self.bind(dir, name.as_bytes(), kind, ino);
     }
 
@@ -250,7 +300,10 @@ impl Found {
                 Some(_) => {}
                 None => {
                     let ino = self.first_run() << RUN_BITS;
-                    let attr = NodeAttr::new(ino, FileKind::Directory, 0o700, Timestamp::now());
+                    let mut attr = NodeAttr::new(ino, FileKind::Directory, 0o700, Timestamp::now());
+                    if let Some(root) = self.inodes.get(&ROOT) {
+                        (attr.uid, attr.gid) = (root.attr.uid, root.attr.gid);
+                    }
                     self.inodes.insert(ino, Inode::new(attr));
                     self.bind(ROOT, name.as_bytes(), FileKind::Directory, ino);
                     return ino;
@@ -262,13 +315,10 @@ impl Found {
 
     /// The first run of numbers that nothing has.
     fn first_run(&self) -> u64 {
-        let of_files = self.inodes.values().filter_map(|inode| match inode.contents {
-            Contents::File(number) => Some(number >> RUN_BITS),
-            Contents::Record => None,
-        });
+        let of_files = self.inodes.values().filter_map(|inode| Some(inode.file()? >> RUN_BITS));
         let of_inodes = self.inodes.keys().map(|ino| ino >> RUN_BITS);
         let last = of_inodes.chain(of_files).max().unwrap_or(0);
-        (last + 1).max(self.totals.get(NEXT_RUN).cast_unsigned())
+        (last + 1).max(self.totals.get(NEXT_RUN).max(0).cast_unsigned())
     }
 
     /// Each count is what it counts.
@@ -291,12 +341,26 @@ impl Found {
                 inode.has_xattrs = has_xattrs;
             }
         }
+        if self.inodes.keys().any(|ino| (ino >> RUN_BITS).cast_signed() >= self.totals.get(NEXT_RUN).max(1)) {
+            self.change("the numbers of inodes go on after those that are there".into());
+        }
         let (inodes, space) = (self.inodes.len() as i64, self.space());
         for (index, now, what) in [(INODES, inodes, "inodes"), (SPACE, space, "units of space")] {
-            let counted = self.totals.get(index).max(i64::from(index == INODES));
-            if counted != now {
+            let counted = self.totals.get(index);
+            // The root is counted with the first other one.
+            if counted != now && (index, counted, now) != (INODES, 0, 1) {
                 self.change(format!("{now} {what} instead of {counted}"));
             }
+        }
+    }
+
+    /// Says which files with contents have no inode. The next open removes them.
+    fn unused(&mut self, numbers: &HashSet<u64>) {
+        let used: HashSet<u64> = self.inodes.values().filter_map(Inode::file).collect();
+        let mut unused: Vec<u64> = numbers.difference(&used).copied().collect();
+        unused.sort_unstable();
+        for number in unused {
+            self.change(format!("the file {number:x} with contents has no inode: the next open removes it"));
         }
     }
 
@@ -309,15 +373,15 @@ impl Found {
         let inodes = self.inodes.iter().map(|(ino, inode)| (Key::inode(*ino), inode.encode()));
         let names = self.names.iter().filter_map(|(key, names)| Some((*key, names.encode()?)));
         let unnamed = self.unnamed.iter().map(|ino| (Key::unnamed(*ino), Vec::new()));
-        let records: Vec<(Key, Vec<u8>)> = (self.contents.iter().map(|record| one(record, Key::contents)))
+        let mut records = (self.contents.iter().map(|record| one(record, Key::contents)))
             .chain(self.xattrs.iter().map(|record| one(record, Key::xattrs)))
             .chain(inodes)
             .chain(names)
             .chain(unnamed)
-            .collect();
-        for batch in records.chunks(BATCH) {
+            .peekable();
+        while records.peek().is_some() {
             let mut transaction = Transaction::new();
-            batch.iter().for_each(|(key, value)| transaction.put(&**key, &**value));
+            records.by_ref().take(BATCH).for_each(|(key, value)| transaction.put(&*key, value));
             into.commit(&transaction)?;
         }
         let mut last = Transaction::new();

@@ -108,15 +108,15 @@ impl Unnamed {
         self.part(ino).remove(&ino)
     }
 
-    /// Whether it is the first of those that are to be freed.
-    pub(crate) fn forget(&self, ino: u64) -> bool {
-        let mut forgotten = self.forgotten();
-        forgotten.push(ino);
-        forgotten.len() == 1
+    pub(crate) fn forget(&self, ino: u64) {
+        self.forgotten().push(ino);
     }
 
-    pub(crate) fn take_forgotten(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.forgotten())
+    /// At most so many of those that are to be freed.
+    pub(crate) fn take_forgotten(&self, most: usize) -> Vec<u64> {
+        let mut forgotten = self.forgotten();
+        let rest = forgotten.len().saturating_sub(most);
+        forgotten.split_off(rest)
     }
 
     fn forgotten(&self) -> MutexGuard<'_, Vec<u64>> {

@@ -92,19 +92,18 @@ pub struct MountArgs {
     /// Keep the tree in a store in this directory
     ///
     /// A store is made if the directory is empty or missing. The tree is there again with the next
-    /// mount, also after a crash. A crash loses the operations of the last seconds (--commit),
-    /// unless an fsync has waited for them, and no others: the tree is as it was after one of its
-    /// operations. Only one server uses a store at a time. `pando store` checks, shows and exports
-    /// stores.
+    /// mount. After a crash it is as it was after one of its operations. Those of the last seconds
+    /// (--commit) are lost, unless an fsync has waited for them. Only one server uses a store at a
+    /// time. `pando store` checks, shows and exports stores.
     #[arg(long, value_name = "STORE", conflicts_with = "source")]
     pub store: Option<PathBuf>,
 
     /// When changes in a store become durable [default: 5s]
     ///
-    /// WHEN is a time, after which they are at the latest, as in 5s or 100ms; or fsync-only; or
-    /// sync: each change, before the program that makes it goes on. An fsync of a file or a
-    /// directory makes all changes durable that were made before. Sync makes each change as slow as
-    /// the disk, which may take milliseconds.
+    /// A time, as in 5s or 100ms: each change is durable that long after it. `fsync-only`: with an
+    /// fsync. `sync`: a call returns when its change is durable, which takes milliseconds on many
+    /// disks. In any case, an fsync of a file or a directory makes everything durable that was done
+    /// before it.
     #[arg(long, value_name = "WHEN", requires = "store", conflicts_with = "source", value_parser = parse_commit,
           allow_negative_numbers = true)]
     pub commit: Option<CommitWhen>,
@@ -189,9 +188,9 @@ pub struct MountArgs {
 
     /// Threads that answer requests [default: one per core]
     ///
-    /// With --source or --store there are up to 64 more, by the device only while requests wait.
-    /// Through io_uring, each core has 64 more then, and 1024 are the maximum; otherwise one per
-    /// core is the maximum.
+    /// With --source or --store there are up to 64 more, while requests wait. Through io_uring, one
+    /// per core is the maximum; with --source or --store each core has 64 more, and 1024 are the
+    /// maximum.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 

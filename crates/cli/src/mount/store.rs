@@ -1,16 +1,14 @@
 //! A store as the tree of a mount.
 
-use std::{
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
+
+use indicatif::HumanDuration;
 
 use pando_console::{
     failure::{Failure, Result, say},
     quote::for_shell,
 };
-use pando_kvfs::{Closed, KvFs, OpenError, Recovered, StoreOptions};
+use pando_kvfs::{Closed, KvFs, Recovered, StoreOptions};
 use pando_vfs::{Vfs, VfsOptions};
 use rustix::process::{getgid, getuid};
 
@@ -19,11 +17,7 @@ use super::{
     limits,
     memory::MemoryWatch,
 };
-use crate::store::cannot_open;
-
-/// How long to wait for another server that still uses the store: after umount(8), a server commits
-/// what is left.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::store;
 
 /// More open files would be of little use.
 const DESCRIPTORS_MAX: usize = 20_000;
@@ -43,7 +37,8 @@ impl StoreTree {
     pub fn open(dir: &Path, args: &MountArgs, options: VfsOptions) -> Result<Self> {
         // For the descriptors of large files.
         let descriptors = limits::raise_descriptors();
-        let store = open(dir, store_options(args).descriptors(descriptors.min(DESCRIPTORS_MAX) / 2))?;
+        let options_of_store = store_options(args).descriptors(descriptors.min(DESCRIPTORS_MAX) / 2);
+        let store = store::open(dir, || KvFs::open(dir, options_of_store))?;
         if let Some(recovered) = store.recovered() {
             say(format_args!("pando: {}: {}", for_shell(dir), shown(recovered)));
         }
@@ -64,16 +59,6 @@ impl StoreTree {
         stored.and(self.closed.wait()).map_err(|error| {
             Failure::system(for_shell(dir), &error.into()).remedy("the last changes may be lost; all before are there")
         })
-    }
-}
-
-fn open(dir: &Path, options: StoreOptions) -> Result<KvFs> {
-    let begin = Instant::now();
-    loop {
-        match KvFs::open(dir, options) {
-            Err(OpenError::InUse) if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
-            opened => return opened.map_err(|error| cannot_open(dir, &error)),
-        }
     }
 }
 
@@ -100,11 +85,11 @@ fn store_options(args: &MountArgs) -> StoreOptions {
 fn shown(recovered: &Recovered) -> String {
     let since = std::time::SystemTime::from(recovered.committed).elapsed().unwrap_or_default();
     let mut text = format!(
-        "the server was killed or the machine crashed; the tree is as it was committed {} s ago",
-        since.as_secs()
+        "the server was killed or the machine crashed; the tree is as it was committed {} ago",
+        HumanDuration(since)
     );
     if recovered.unnamed > 0 {
-        text += &format!("; removed files that were still open, and are freed now: {}", recovered.unnamed);
+        text += &format!("; freed (removed files that were still open): {}", recovered.unnamed);
     }
     text
 }

@@ -11,12 +11,11 @@ use pando_console::{
     failure::{Failure, Result},
     quote::for_shell,
 };
-use pando_kvfs::{Closed, KvFs, OpenError, StoreOptions, info};
+use pando_kvfs::{Closed, KvFs, StoreOptions, info};
 use pando_transfer::{Options, Summary, export_tar, import_dir, import_tar};
 use pando_vfs::{Context, Credentials, Vfs, fs::Fs};
 use rustix::process::{getegid, geteuid};
 
-use super::cannot_open;
 use crate::import::{finished, tar_stream};
 
 /// The buffer of the stream.
@@ -29,7 +28,7 @@ pub fn export(store: &Path) -> Result<ExitCode> {
             .remedy(format!("write it to a file: pando store export {} >FILE", for_shell(store))));
     }
     // It must exist.
-    info(store).map_err(|error| cannot_open(store, &error))?;
+    super::open(store, || info(store))?;
     let (fs, closed) = open(store, Credentials::root())?;
     let mut out = BufWriter::with_capacity(BUFFER, io::stdout().lock());
     let packed = export_tar(&fs, "/", &mut out, &Options::new().privileged(true));
@@ -40,6 +39,11 @@ pub fn export(store: &Path) -> Result<ExitCode> {
 
 /// Copies a directory or a tar stream into the tree in a store.
 pub fn import(source: &Path, store: &Path, options: Options) -> Result<ExitCode> {
+    let (from, into) = (source.canonicalize(), store.canonicalize());
+    if from.is_ok_and(|from| into.is_ok_and(|into| into.starts_with(from))) {
+        return Err(Failure::new(format!("{}: is in {}", for_shell(store), for_shell(source)))
+            .remedy("the store would be copied into itself: choose a store elsewhere"));
+    }
     let own = Credentials::user(geteuid().as_raw(), getegid().as_raw(), &[]);
     let (fs, closed) = open(store, if options.privileged { Credentials::root() } else { own })?;
     let copied = copy(source, &fs, options);
@@ -60,9 +64,9 @@ fn copy(source: &Path, fs: &Fs, options: Options) -> Result<pando_transfer::Resu
 }
 
 fn open(store: &Path, credentials: Credentials) -> Result<(Fs, Closed)> {
-    let driver = KvFs::open(store, StoreOptions::new()).map_err(|error| cannot_open(store, &error))?;
+    let driver = super::open(store, || KvFs::open(store, StoreOptions::new()))?;
     let closed = driver.closed();
-    let vfs = Vfs::new(driver).map_err(|error| cannot_open(store, &OpenError::Io(error.into())))?;
+    let vfs = Vfs::new(driver).map_err(|error| Failure::system(for_shell(store), &error.into()))?;
     let context = Context::new(&vfs, credentials);
     Ok((Fs::with_context(vfs, context), closed))
 }

@@ -34,9 +34,14 @@ impl Server {
             AT_ONCE => {}
             _ => return Err(Error::Invalid),
         }
-        self.is_shut_down.store(true, Ordering::Relaxed);
+        self.stop();
         self.vfs.shut_down();
         Ok(())
+    }
+
+    /// All further requests fail with EIO.
+    pub(crate) fn stop(&self) {
+        self.is_shut_down.store(true, Ordering::Relaxed);
     }
 
     /// Whether the tree was stopped.

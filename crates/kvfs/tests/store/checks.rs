@@ -86,6 +86,8 @@ fn repair_keeps_what_is_not_damaged() {
             let (changes, tree) = repaired(&image, &change);
             let differs = checked(&image, &change).problems != [""; 0];
             assert_eq!(differs, !changes.is_empty(), "{key:02x?}: {changes:?}");
+            // Not only of totals.
+            assert!(!differs || changes.iter().any(|change| change.contains("inode ") || change.contains("director")));
             // Directories have other link counts if one of them is lost.
             let same =
                 whole.iter().filter(|(path, node)| tree.get(*path).is_some_and(|found| found.bytes == node.bytes));
@@ -109,6 +111,44 @@ fn files_without_a_name_are_in_lost_and_found() {
     };
     assert_eq!((lost(&|bytes| bytes == [1; 100]), lost(&|bytes| bytes == [1; 30_000])), (1, 1), "{changes:?}");
     assert_eq!(lost(&<[u8]>::is_empty), 2, "both directories: {:?}", tree.keys());
+}
+
+/// Records that no operation makes.
+#[test]
+fn nonsense_is_repaired() {
+    let image = filled();
+    let number = |first: u8, ino: u64| [&[first][..], &ino.to_be_bytes()].concat();
+    let found = records(&image);
+    let names: Vec<_> = found.iter().filter(|(key, _)| key[0] == b'n').collect();
+    let (key, value) = names[0];
+    let dir = u64::from_be_bytes(names[1].0[1..9].try_into().expect("8 bytes"));
+    let mut nonsense = Vec::new();
+    // The root is to be freed, and a directory with names.
+    for ino in [1, dir] {
+        let mut unnamed = Transaction::new();
+        unnamed.put(number(b'u', ino), "");
+        nonsense.push(unnamed);
+    }
+    // A name in the record of another hash, and twice in one.
+    for other in [[&key[..9], &[1; 8]].concat(), [&key[..9], &[0xff; 8]].concat()] {
+        let (mut moved, mut twice) = (Transaction::new(), Transaction::new());
+        moved.remove(&**key);
+        moved.put(&*other, &**value);
+        twice.put(&**key, [&value[..], value].concat());
+        nonsense.extend([moved, twice]);
+    }
+    // Totals.
+    for totals in [vec![], vec![0xff; 64], vec![0x7f; 64]] {
+        let mut wrong = Transaction::new();
+        wrong.put([b'0', 0, 0, 0, 0, 0, 0, 0, 1], totals);
+        nonsense.push(wrong);
+    }
+    for (place, change) in nonsense.iter().enumerate() {
+        let problems = checked(&image, change).problems;
+        let (changes, tree) = repaired(&image, change);
+        assert!(!problems.is_empty() && !changes.is_empty(), "{place}: {problems:?}, {changes:?}");
+        assert!(tree.len() >= 6, "{place}: {:?}", tree.keys());
+    }
 }
 
 /// Two directories that have each other's names: the root leads to neither.
@@ -199,7 +239,7 @@ fn repair_of_a_directory_is_shown_before_it_is_made() {
     let problems = || pando_kvfs::check(dir, &mut |_| ()).expect("a store").problems;
     let before = (names(), problems());
     let shown = repair(dir, false).expect("a store");
-    assert!(shown.iter().any(|change| change.contains("has lost its name, it is lost+found/#")), "{shown:?}");
+    assert!(shown.iter().any(|change| change.contains("has lost its name, it is in lost+found as #")), "{shown:?}");
     assert_eq!((names(), problems()), before, "nothing is changed yet");
     assert_eq!(repair(dir, true).expect("a store"), shown);
     assert_eq!(problems(), [""; 0]);

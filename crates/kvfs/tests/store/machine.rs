@@ -235,11 +235,13 @@ impl Files for Machine {
         Ok(())
     }
 
-    fn sync_contents(&self) -> io::Result<()> {
+    fn sync_contents(&self) -> bool {
         let state = &mut *self.changing();
-        state.expect(Call::FlushContents)?;
+        if state.expect(Call::FlushContents).is_err() {
+            return false;
+        }
         state.files.iter_mut().for_each(Volatile::sync);
-        Ok(())
+        true
     }
 }
 
