@@ -20,17 +20,8 @@ dir=$(mktemp -d "${DIR:-/var/tmp}/pando-source.XXXXXX")
 trap 'umount -l "$dir/mount" 2>/dev/null || true; rm -rf --one-file-system "$dir"' EXIT
 mkdir "$dir/host" "$dir/mount"
 
-git="git -c safe.directory=* -c gc.auto=0 -c user.name=measure -c user.email=measure@localhost"
-(
-    cd "$dir/host"
-    for ((first = 0; first < files; first += 100)); do
-        mkdir -p "$((first / 10000))/$first"
-        (cd "$((first / 10000))/$first" && for ((n = 0; n < 100; n++)); do echo "$first $n" >"$n"; done)
-    done
-    $git init -q
-    $git add .
-    $git commit -q -m files
-)
+source "$here/repository.sh"
+make_repository "$dir/host" "$files"
 "$pando" mount --daemon --source "$dir/host" "${options[@]}" "$dir/mount"
 
 in_find() { find "$dir/$1" -ls >/dev/null; }

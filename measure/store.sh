@@ -17,6 +17,7 @@
 #   install  pip install of PACKAGES from the wheels in WHEELS, if these are given
 #   rm       rm -rf of what the three have made
 set -eu -o pipefail
+here=$(dirname "$(readlink -f "$0")")
 pando=$(readlink -f "${1:-target/release/pando}")
 others=("${@:2}")
 files=${FILES:-6900} repository=${REPOSITORY:-50000} rounds=${ROUNDS:-3}
@@ -26,15 +27,9 @@ mkdir "$dir/mount" "$dir/repository"
 
 (cd /usr && find . -xdev \( -type f -size -512k -o -type d -o -type l \) -print0 | head -z -n "$files" |
     tar --create --no-recursion --null --files-from=- --file="$dir/tar") || [ $? = 141 ]
-git="git -c safe.directory=* -c gc.auto=0 -c user.name=measure -c user.email=measure@localhost"
-(
-    cd "$dir/repository"
-    for ((first = 0; first < repository; first += 100)); do
-        mkdir -p "$((first / 10000))/$first"
-        (cd "$((first / 10000))/$first" && for ((n = 0; n < 100; n++)); do echo "$first $n" >"$n"; done)
-    done
-    $git init -q && $git add . && $git commit -q -m files && $git gc -q
-)
+source "$here/repository.sh"
+make_repository "$dir/repository" "$repository"
+$git -C "$dir/repository" gc -q
 
 in_untar() { mkdir untar && tar --extract --file="$dir/tar" --directory=untar; }
 in_clone() { $git clone -q --no-local "$dir/repository" clone && $git -C clone status >/dev/null; }

@@ -73,15 +73,27 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
         return Err(unusable(&args.dir, &io::ErrorKind::NotADirectory.into()));
     }
     let options = args.owners.options();
-    let copied = if args.source.as_os_str() == "-" {
-        unpack_tar(tar_stream(io::stdin().lock(), &args.source)?, &args.dir, &options)
-    } else if args.source.is_dir() {
-        copy_dir(&args.source, &args.dir, &options)
-    } else {
-        let file = File::open(&args.source).map_err(|error| unusable(&args.source, &error))?;
-        unpack_tar(tar_stream(BufReader::new(file), &args.source)?, &args.dir, &options)
-    };
+    let copied = read(
+        &args.source,
+        |stream| unpack_tar(stream, &args.dir, &options),
+        || copy_dir(&args.source, &args.dir, &options),
+    )?;
     finished(copied, &args.dir)
+}
+
+/// Gives the tar stream in a file or on standard input (-) to `tar`; a directory is for `dir`.
+///
+/// # Errors
+/// The stream cannot be read, or it is compressed.
+pub fn read<T>(source: &Path, tar: impl FnOnce(&mut dyn BufRead) -> T, dir: impl FnOnce() -> T) -> Result<T> {
+    if source.as_os_str() == "-" {
+        return Ok(tar(&mut tar_stream(io::stdin().lock(), source)?));
+    }
+    if source.is_dir() {
+        return Ok(dir());
+    }
+    let file = File::open(source).map_err(|error| Failure::system(for_shell(source), &error))?;
+    Ok(tar(&mut tar_stream(BufReader::new(file), source)?))
 }
 
 /// Reports what became of a copy into `dir`.
@@ -100,10 +112,7 @@ pub fn finished(copied: pando_transfer::Result<Summary>, dir: &Path) -> Result<E
 }
 
 /// Refuses a stream that is compressed.
-///
-/// # Errors
-/// It is, or it cannot be read.
-pub fn tar_stream<R: BufRead>(mut stream: R, source: &Path) -> Result<R> {
+fn tar_stream<R: BufRead>(mut stream: R, source: &Path) -> Result<R> {
     let first = stream.fill_buf().map_err(|error| Failure::system(for_shell(source), &error))?;
     let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| first.starts_with(magic)) else { return Ok(stream) };
     let failure = Failure::new(format!("{}: the tar stream is compressed", for_shell(source)));

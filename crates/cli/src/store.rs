@@ -51,8 +51,9 @@ enum Command {
     Check(Shown),
     /// Make a consistent tree of what a store has, after a check has found problems
     ///
-    /// Without --yes it only says what it would change. What has lost its name gets one in
-    /// lost+found. With --yes, the records as they were stay in pandofs-records.before.
+    /// Without --yes nothing is changed: the command prints the changes that it would make. Files
+    /// that have lost their names get new ones in lost+found. The old records stay in
+    /// pandofs-records.before.
     Repair {
         /// The directory of the store
         #[arg(value_name = "STORE")]

@@ -1,6 +1,6 @@
 //! The server of a store is killed, again and again, under git, sqlite and a program that makes
-//! files. What these programs were told is there afterwards, and of what they have done after that,
-//! a crash has kept a beginning. `PANDO_STORE_KILLS` is the number of kills.
+//! files. Afterwards, everything is there that was acknowledged to these programs. Of their later
+//! work the first part may be there, without gaps. `PANDO_STORE_KILLS` is the number of kills.
 
 mod common;
 
@@ -16,7 +16,8 @@ use common::{Mounted, can_mount, has, run, said};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-/// What the programs share. `$1` is a directory of the host: what is acknowledged.
+/// Settings for all scripts. `$1` is a directory of the host, in which the programs note what was
+/// acknowledged to them.
 const SETTINGS: &str = r#"
     export LC_ALL=C HOME="$1" GIT_CONFIG_NOSYSTEM=1
     git="git -C repository -c gc.auto=0 -c core.fsync=all -c user.name=Somebody -c user.email=somebody@example.org"

@@ -222,7 +222,7 @@ fn free(tree: &Tree, forgotten: Vec<u64>) -> bool {
     let mut all = true;
     for ino in forgotten {
         let changing = tree.staged.change();
-        // What cannot be freed now is tried again, and when the store is opened.
+        // If this fails, it is tried again later, and when the store is opened.
         if tree.free(&changing, ino, true).is_err() {
             tree.unnamed.forget(ino);
             all = false;
@@ -271,9 +271,6 @@ fn commit_records(tree: &Tree, generation: &mut Generation) -> Result<()> {
     // So a transaction whose outcome is unknown is made once or never.
     let (mut totals, mut numbers) = read()?;
     let closes = i64::from(generation.closes);
-    if generation.is_empty() && closes == numbers.get(CLOSED) {
-        return Ok(());
-    }
     let before = *generation.commits_before.get_or_insert(numbers.get(COMMITS));
     for _ in 0..ATTEMPTS {
         if numbers.get(COMMITS) != before {

@@ -18,7 +18,7 @@ use crate::{
     data::StoreData,
     files::Files,
     numbers::ROOT,
-    open::{OpenError, Recovered, StoreOptions, open_or_make, open_tree},
+    open::{OpenError, Recovered, StoreOptions, open_existing, open_or_make, open_tree},
     space::UNIT,
     tree::Tree,
 };
@@ -71,6 +71,15 @@ impl KvFs {
         Self::new(Box::new(engine), Box::new(files), options)
     }
 
+    /// Opens the store in a directory, which must have one.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_existing(dir: impl AsRef<Path>, options: StoreOptions) -> std::result::Result<Self, OpenError> {
+        let (engine, files) = open_existing(dir.as_ref(), options)?;
+        Self::new(Box::new(engine), Box::new(files), options)
+    }
+
     /// A tree in an engine, with the contents of large files in `files`. If the engine has no
     /// records, the tree has only its root directory.
     ///
@@ -92,7 +101,8 @@ impl KvFs {
         Ok(Self { tree, committer, recovered, feed: OnceLock::new() })
     }
 
-    /// What the open has found if the store was not closed before. None if it was, or is new.
+    /// How the store was found, if its last process had not closed it. None for a store that was
+    /// closed, and for a new one.
     #[must_use]
     pub const fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()

@@ -1,4 +1,4 @@
-//! What can be done with a store in a directory while no tree uses it.
+//! The size and state of a store that is not in use, its check, its repair and its compaction.
 
 use std::{
     fs, io,
@@ -14,12 +14,12 @@ use crate::{
     check::{Report, check_parts},
     committer::{CLOSED, COMMITS, COMMITTED, INODES, SPACE},
     files::Files,
-    open::{NEW_RECORDS, OpenError, RECORDS, open_existing, read_header},
+    open::{NEW_RECORDS, OpenError, RECORDS, StoreOptions, open_existing, read_header},
     repair::repair_parts,
     space::UNIT,
 };
 
-/// What a store has.
+/// The size and the state of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -42,13 +42,13 @@ pub struct Info {
     pub record_bytes: u64,
 }
 
-/// What the store in a directory has.
+/// Reads the size and the state of the store in a directory.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub fn info(dir: impl AsRef<Path>) -> Result<Info, OpenError> {
     let dir = dir.as_ref();
-    let (engine, files) = open_existing(dir)?;
+    let (engine, files) = open_existing(dir, StoreOptions::new())?;
     let header = read_header(&engine)?;
     let total = |index| header.totals.get(index).cast_unsigned();
     Ok(Info {
@@ -70,7 +70,7 @@ pub fn info(dir: impl AsRef<Path>) -> Result<Info, OpenError> {
 /// # Errors
 /// See [`OpenError`]. A record that is damaged or missing is in the report.
 pub fn check(dir: impl AsRef<Path>, progress: &mut dyn FnMut(u64)) -> Result<Report, OpenError> {
-    let (engine, files) = open_existing(dir.as_ref())?;
+    let (engine, files) = open_existing(dir.as_ref(), StoreOptions::new())?;
     read_header(&engine)?;
     check_parts(&engine, &files, progress)
 }
@@ -82,7 +82,7 @@ pub fn check(dir: impl AsRef<Path>, progress: &mut dyn FnMut(u64)) -> Result<Rep
 /// See [`OpenError`]. The store has all of its records nevertheless.
 pub fn compact(dir: impl AsRef<Path>) -> Result<(u64, u64), OpenError> {
     let dir = dir.as_ref();
-    let (mut engine, _) = open_existing(dir)?;
+    let (mut engine, _) = open_existing(dir, StoreOptions::new())?;
     read_header(&engine)?;
     let size = || fs::metadata(dir.join(RECORDS)).map(|records| records.len());
     let before = size()?;
@@ -100,7 +100,7 @@ const OLD_RECORDS: &str = "pandofs-records.before";
 /// See [`OpenError`]. Then the store is as it was before.
 pub fn repair(dir: impl AsRef<Path>, apply: bool) -> Result<Vec<String>, OpenError> {
     let dir = dir.as_ref();
-    let (engine, files) = open_existing(dir)?;
+    let (engine, files) = open_existing(dir, StoreOptions::new())?;
     let (records, new) = (dir.join(RECORDS), dir.join(NEW_RECORDS));
     let remove = || match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

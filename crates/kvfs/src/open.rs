@@ -107,8 +107,8 @@ impl Default for StoreOptions {
     }
 }
 
-/// What an open has found if the store was not closed before: its process was killed, or the
-/// machine has crashed.
+/// How a store was found whose last process had not closed it: the process was killed, or the
+/// machine crashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -193,9 +193,9 @@ pub(crate) fn open_or_make(dir: &Path, options: StoreOptions) -> Result<Parts, O
 ///
 /// # Errors
 /// There is none, too.
-pub(crate) fn open_existing(dir: &Path) -> Result<Parts, OpenError> {
+pub(crate) fn open_existing(dir: &Path, options: StoreOptions) -> Result<Parts, OpenError> {
     if dir.join(RECORDS).try_exists()? {
-        return open_parts(dir, StoreOptions::new());
+        return open_parts(dir, options);
     }
     let mut entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NoStore),

@@ -81,7 +81,7 @@ fn store_options(args: &MountArgs) -> StoreOptions {
     options
 }
 
-/// What was recovered.
+/// The message about a store that was not closed before.
 fn shown(recovered: &Recovered) -> String {
     let since = std::time::SystemTime::from(recovered.committed).elapsed().unwrap_or_default();
     let mut text = format!(

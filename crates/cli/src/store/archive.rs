@@ -1,7 +1,6 @@
 //! Between the tree in a store and a tar stream or a directory.
 
 use std::{
-    fs::File,
     io::{self, BufWriter, IsTerminal, Write},
     path::Path,
     process::ExitCode,
@@ -11,12 +10,12 @@ use pando_console::{
     failure::{Failure, Result},
     quote::for_shell,
 };
-use pando_kvfs::{Closed, KvFs, StoreOptions, info};
-use pando_transfer::{Options, Summary, export_tar, import_dir, import_tar};
+use pando_kvfs::{Closed, KvFs, StoreOptions};
+use pando_transfer::{Options, export_tar, import_dir, import_tar};
 use pando_vfs::{Context, Credentials, Vfs, fs::Fs};
 use rustix::process::{getegid, geteuid};
 
-use crate::import::{finished, tar_stream};
+use crate::import::{self, finished};
 
 /// The buffer of the stream.
 const BUFFER: usize = 1 << 20;
@@ -27,9 +26,8 @@ pub fn export(store: &Path) -> Result<ExitCode> {
         return Err(Failure::new("standard output is a terminal, and a tar stream is not text")
             .remedy(format!("write it to a file: pando store export {} >FILE", for_shell(store))));
     }
-    // It must exist.
-    super::open(store, || info(store))?;
-    let (fs, closed) = open(store, Credentials::root())?;
+    let driver = super::open(store, || KvFs::open_existing(store, StoreOptions::new()))?;
+    let (fs, closed) = tree(driver, Credentials::root(), store)?;
     let mut out = BufWriter::with_capacity(BUFFER, io::stdout().lock());
     let packed = export_tar(&fs, "/", &mut out, &Options::new().privileged(true));
     out.flush().map_err(|error| Failure::output(&error))?;
@@ -45,26 +43,19 @@ pub fn import(source: &Path, store: &Path, options: Options) -> Result<ExitCode>
             .remedy("the store would be copied into itself: choose a store elsewhere"));
     }
     let own = Credentials::user(geteuid().as_raw(), getegid().as_raw(), &[]);
-    let (fs, closed) = open(store, if options.privileged { Credentials::root() } else { own })?;
-    let copied = copy(source, &fs, options);
+    let driver = super::open(store, || KvFs::open(store, StoreOptions::new()))?;
+    let (fs, closed) = tree(driver, if options.privileged { Credentials::root() } else { own }, store)?;
+    let copied = import::read(
+        source,
+        |stream| import_tar(stream, &fs, "/", &options),
+        || import_dir(source, &fs, "/", &options),
+    );
     close(fs, &closed, store)?;
     finished(copied?, store)
 }
 
-fn copy(source: &Path, fs: &Fs, options: Options) -> Result<pando_transfer::Result<Summary>> {
-    let unusable = |error: &io::Error| Failure::system(for_shell(source), error);
-    if source.as_os_str() == "-" {
-        return Ok(import_tar(tar_stream(io::stdin().lock(), source)?, fs, "/", &options));
-    }
-    if source.is_dir() {
-        return Ok(import_dir(source, fs, "/", &options));
-    }
-    let file = File::open(source).map_err(|error| unusable(&error))?;
-    Ok(import_tar(tar_stream(io::BufReader::new(file), source)?, fs, "/", &options))
-}
-
-fn open(store: &Path, credentials: Credentials) -> Result<(Fs, Closed)> {
-    let driver = super::open(store, || KvFs::open(store, StoreOptions::new()))?;
+/// The tree in a store.
+fn tree(driver: KvFs, credentials: Credentials, store: &Path) -> Result<(Fs, Closed)> {
     let closed = driver.closed();
     let vfs = Vfs::new(driver).map_err(|error| Failure::system(for_shell(store), &error.into()))?;
     let context = Context::new(&vfs, credentials);

@@ -7,11 +7,11 @@ use pando_vfs::{Error, Result};
 
 use super::{Caller, Server};
 
-/// What the caller asks for (`FS_SHUTDOWN_FLAGS_*` of XFS, F2FS and ext4): everything is stored
-/// first. A store makes no difference between its log and the rest.
+/// The flags of the call, as XFS, F2FS and ext4 number them. Both of these store everything first:
+/// a store has no log of its own.
 const EVERYTHING_FIRST: u32 = 0;
 const LOG_FIRST: u32 = 1;
-/// What is not stored yet is lost.
+/// Changes that are not stored yet are lost.
 const AT_ONCE: u32 = 2;
 
 impl Server {
