@@ -50,6 +50,23 @@ fn an_anonymous_file_that_is_closed_is_forgotten() {
     }
 }
 
+/// A server may get the last forget of a client before the close. Afterwards no other request may
+/// come for long.
+///
+/// Seen to fail: a close that leaves it to the next change.
+#[test]
+fn an_anonymous_file_that_is_closed_last_is_forgotten_when_the_thread_is_idle() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = vfs.open(&context, At::Cwd, "/", ANONYMOUS, 0o640).expect("made");
+    vfs.exports().remember(file.dentry(), 1).expect("the only tree");
+    vfs.exports().forget(file.dentry().ino(), 1);
+    vfs.thread_idle();
+    assert_eq!(store.unnamed_inodes(), [file.dentry().ino()]);
+    drop(file);
+    vfs.thread_idle();
+    assert_eq!(store.unnamed_inodes(), []);
+}
+
 /// Its only name is an alias, which must not keep it.
 #[test]
 fn an_anonymous_file_that_had_a_name_is_forgotten_by_the_last_who_counts_it() {

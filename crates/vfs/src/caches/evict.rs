@@ -315,9 +315,15 @@ impl SuperBlock {
     fn send_strays<'n>(&'n self, lock: impl Fn(NameKey) -> Option<NameGuard<'n>>) {
         let unsent = Unsent(&self.forgets, self.forgets.take_strays());
         for &ino in &unsent.1 {
-            match lock(self.inode_key(ino)) {
-                Some(_order) => self.send_forget(ino),
-                None => self.forgets.leave_to_others(ino),
+            let key = self.inode_key(ino);
+            // The second time after the number is left to others: if a thread holds the lock even
+            // then, that thread ends its operation later, and finds the number.
+            let again = || {
+                self.forgets.leave_to_others(ino);
+                lock(key)
+            };
+            if let Some(_order) = lock(key).or_else(again) {
+                self.send_forget(ino);
             }
         }
     }
