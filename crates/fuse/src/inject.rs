@@ -208,6 +208,12 @@ impl Injector {
         is_plain && is_fast(Operation::Read) && is_fast(Operation::Write)
     }
 
+    /// Whether the kernel may open directories without a request: opens take no time, and nothing
+    /// fails.
+    pub(crate) fn allows_unasked_opens(&self) -> bool {
+        self.delays[Operation::Open as usize].is_zero() && !self.has_faults()
+    }
+
     /// Drops the replies that are not due yet, and writes the list of reads to its end.
     ///
     /// # Errors

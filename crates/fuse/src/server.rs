@@ -8,6 +8,7 @@ mod dir;
 mod file;
 mod handles;
 mod idle_memory;
+mod listings;
 mod namespace;
 mod negatives;
 mod open_inodes;
@@ -36,6 +37,8 @@ use crate::{
 };
 use handles::Handles;
 use idle_memory::IdleMemory;
+pub use listings::Directory;
+use listings::Listings;
 use negatives::Negatives;
 use open_inodes::{OpenInodes, Unseen};
 use space::SpaceWaiter;
@@ -147,6 +150,7 @@ pub struct Server {
     vfs: Vfs,
     nodes: Nodes,
     handles: Handles,
+    listings: Listings,
     open_inodes: OpenInodes,
     space: SpaceWaiter,
     negatives: Negatives,
@@ -158,6 +162,7 @@ pub struct Server {
     options: ServerOptions,
     /// Atomic: a single independent value.
     is_shut_down: AtomicBool,
+    lists_by_node: bool,
     no_atime: bool,
     no_dir_atime: bool,
     suid: bool,
@@ -172,6 +177,7 @@ impl Server {
             nodes: Nodes::new(&vfs),
             vfs,
             handles: Handles::new(),
+            listings: Listings::default(),
             open_inodes: OpenInodes::new(),
             space: SpaceWaiter::new(NonZeroUsize::MIN),
             negatives: Negatives::new(),
@@ -180,6 +186,7 @@ impl Server {
             idle_memory: None,
             options,
             is_shut_down: AtomicBool::new(false),
+            lists_by_node: false,
             no_atime: false,
             no_dir_atime: false,
             suid: false,
@@ -222,6 +229,20 @@ impl Server {
         self.open_inodes.pass_through(self.device.clone());
     }
 
+    /// From now on the kernel lists directories without opening them.
+    pub(crate) fn list_by_node(&mut self) {
+        self.lists_by_node = true;
+    }
+
+    pub(crate) fn lists_by_node(&self) -> bool {
+        self.lists_by_node
+    }
+
+    /// The directory of a request that names a node and a handle.
+    pub(crate) fn directory(&self, node: u64, handle: u64) -> Directory {
+        if self.lists_by_node { Directory::Node(node) } else { Directory::Handle(handle) }
+    }
+
     /// Whether an ACL may forbid this caller what the mode allows. The kernel checks the ACLs, and
     /// the server does not read them.
     fn may_be_restricted(&self, caller: Caller) -> bool {
@@ -251,6 +272,7 @@ impl Server {
     pub fn forget(&self, node: u64, lookups: u64) {
         // The request has no reply that could carry an error.
         let _ = self.guarded("forget", || {
+            self.listings.forget(node);
             self.nodes.forget(node, lookups);
             Ok(())
         });
@@ -259,9 +281,9 @@ impl Server {
     /// The connection has ended: closes all handles and drops all counts.
     pub fn disconnect(&mut self) {
         debug!("the connection has ended");
-        let handles = std::mem::replace(&mut self.handles, Handles::new());
+        let open = (std::mem::replace(&mut self.handles, Handles::new()), std::mem::take(&mut self.listings));
         let _ = self.guarded("disconnect", || {
-            drop(handles);
+            drop(open);
             self.nodes.forget_all();
             Ok(())
         });

@@ -159,6 +159,9 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
     let mut wanted = wanted(options.readdirplus, dispatcher.server.options(), dispatcher.clear_privileges, rings);
     wanted.set(InitFlags::PASSTHROUGH, passes_through(options));
+    if options.injector.as_ref().is_some_and(|injector| !injector.allows_unasked_opens()) {
+        wanted.remove(InitFlags::NO_OPENDIR_SUPPORT);
+    }
     // Root may do what the mode forbids, so only other callers need the ACLs.
     let has_others = options.allow_other || !rustix::process::geteuid().is_root();
     wanted.set(InitFlags::POSIX_ACL, dispatcher.server.vfs().has_acls() && has_others);
@@ -167,6 +170,9 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);
     if agreed.contains(InitFlags::PASSTHROUGH) {
         dispatcher.server.pass_through();
+    }
+    if agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
+        dispatcher.server.list_by_node();
     }
     info!(
         kernel = format_args!("{}.{}", init.major, init.minor),
@@ -216,7 +222,8 @@ fn wanted(readdirplus: bool, options: &ServerOptions, clear_privileges: bool, ri
         | InitFlags::INIT_EXT;
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, readdirplus);
     wanted.set(InitFlags::HANDLE_KILLPRIV_V2, clear_privileges);
-    wanted.set(InitFlags::CACHE_SYMLINKS, options.keeps_listings());
+    // The kernel keeps the listing of each directory that it lists without opening it.
+    wanted.set(InitFlags::CACHE_SYMLINKS | InitFlags::NO_OPENDIR_SUPPORT, options.keeps_listings());
     wanted.set(InitFlags::AUTO_INVAL_DATA, !options.keeps_contents());
     wanted.set(InitFlags::OVER_IO_URING, rings);
     wanted

@@ -102,6 +102,8 @@ impl<'a, 'r> Exchange<'a, 'r> {
                 self.reply.put(&entry)
             }
             Opcode::Open => self.open(self.file_flags()),
+            // The kernel asks once, and then opens directories by itself.
+            Opcode::Opendir if server.lists_by_node() => Err(Error::NotImplemented),
             Opcode::Opendir => self.open(self.dir_flags()),
             Opcode::Create => {
                 let (CreateIn { flags, mode, umask, .. }, name) = (args.structure()?, args.name()?);
@@ -119,11 +121,16 @@ impl<'a, 'r> Exchange<'a, 'r> {
             }
             Opcode::Write => self.write(),
             Opcode::Release | Opcode::Releasedir => server.release(args.structure::<ReleaseIn>()?.handle),
-            Opcode::Fsync | Opcode::Fsyncdir => server.fsync(args.structure::<FsyncIn>()?.handle),
+            Opcode::Fsync => server.fsync(args.structure::<FsyncIn>()?.handle),
+            Opcode::Fsyncdir => {
+                let dir = server.directory(node, args.structure::<FsyncIn>()?.handle);
+                server.fsync_dir(dir)
+            }
             Opcode::Readdir => {
                 let ReadWriteIn { handle, offset, size, .. } = args.structure()?;
                 self.reply.at_most(size);
-                server.readdir(handle, offset, &mut |entry| self.reply.dirent(entry))
+                let dir = server.directory(node, handle);
+                server.readdir(dir, offset, &mut |entry| self.reply.dirent(entry))
             }
             Opcode::Readdirplus => self.readdirplus(),
             Opcode::Statfs => self.reply.put(&statfs_out(&server.statfs(caller, node)?)),
@@ -289,10 +296,10 @@ impl<'a, 'r> Exchange<'a, 'r> {
         }
         let mask = Mask::from_bits(asked.mask).ok_or(Error::Invalid)?;
         self.reply.put(&IoctlOut::default())?;
-        let (server, caller) = (self.server, self.caller);
+        let (server, caller, dir) = (self.server, self.caller, self.server.directory(self.node, handle));
         self.reply.fill(out_size, |buffer| {
             let (head, records) = buffer.split_at_mut(XGETDENTS_HEAD_BYTES);
-            let packed = server.xgetdents(caller, handle, asked.cookie, mask, records);
+            let packed = server.xgetdents(caller, dir, asked.cookie, mask, records);
             let packed = packed.map_err(|error| if error == Error::NotDirectory { Error::NotTty } else { error })?;
             let next = match packed.next {
                 Next::End => 0,
@@ -310,12 +317,13 @@ impl<'a, 'r> Exchange<'a, 'r> {
     fn readdirplus(&mut self) -> Result<()> {
         let (server, valid) = (self.server, self.valid());
         let ReadWriteIn { handle, offset, size, .. } = self.request.args.structure()?;
+        let dir = server.directory(self.node, handle);
         self.reply.at_most(size);
         let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
             let entry_of = |attr: Attr| entry_out(&attr, valid, server.attr_valid(&attr));
             let node = attr.map_or_else(|| dots_out(entry), entry_of);
             self.reply.dirent_plus(&node, entry)
         };
-        self.server.readdirplus(self.caller, handle, offset, &mut add)
+        self.server.readdirplus(self.caller, dir, offset, &mut add)
     }
 }

@@ -11,8 +11,8 @@ use super::*;
 use crate::{
     Caller, ServerOptions,
     wire::abi::{
-        AttrOut, CreateIn, EntryOut, InHeader, LinkIn, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut, StatxIn,
-        StatxOut, StatxTime, fopen,
+        AttrOut, CreateIn, EntryOut, FsyncIn, InHeader, LinkIn, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, SizeOut,
+        StatxIn, StatxOut, StatxTime, fopen,
     },
 };
 
@@ -111,6 +111,22 @@ fn a_reply_that_is_not_taken_is_taken_back() {
         ask(&dispatcher, Opcode::Unlink as u32, ROOT, &[b"f\0"]).unwrap();
         await_value(before, inodes_in_use);
     }
+}
+
+/// The kernel then names no handle in its requests.
+#[test]
+fn directories_need_not_be_opened() {
+    let mut dispatcher = dispatcher(Duration::from_secs(3));
+    dispatcher.server.list_by_node();
+    create(&dispatcher, b"f");
+    let open = OpenIn::default();
+    assert_eq!(ask(&dispatcher, Opcode::Opendir as u32, ROOT, &[open.as_bytes()]), Err(Error::NotImplemented));
+    let list = ReadWriteIn { size: 4096, ..ReadWriteIn::default() };
+    for opcode in [Opcode::Readdir, Opcode::Readdirplus] {
+        let listed = ask(&dispatcher, opcode as u32, ROOT, &[list.as_bytes()]).unwrap();
+        assert_eq!(directory_entries(&listed, opcode == Opcode::Readdirplus).count(), 3, "{opcode:?}");
+    }
+    assert_eq!(ask(&dispatcher, Opcode::Fsyncdir as u32, ROOT, &[FsyncIn::default().as_bytes()]), Ok(Vec::new()));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Reading directories.
 //!
-//! Positions are the tree's cookies, which stay valid for ever. So no state is kept between calls.
+//! Positions are the tree's cookies, which stay valid for ever. So what is kept between two calls
+//! only saves time.
 
 use pando_vfs::{
-    At, Context, DentryRef, DirEntry, Error, Next, Packed, Result, Stat, Walk,
+    At, Context, Credentials, DentryRef, DirEntry, Error, File, Next, OpenFlags, Packed, Result, Stat, Walk,
     records::{ERANGE, Mask, refuse_xattrs, update_records},
 };
 
-use super::{Caller, Server};
+use super::{Caller, Directory, Server, listings::Listing};
 use crate::nodes::Attr;
 
 impl Server {
@@ -16,10 +17,16 @@ impl Server {
     ///
     /// # Errors
     /// See [`Server`].
-    pub fn readdir(&self, handle: u64, cookie: u64, add: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
+    pub fn readdir(&self, dir: Directory, cookie: u64, add: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
         self.guarded("readdir", || {
-            self.with_file(handle, |dir| {
-                dir.readdir(cookie, |entry| add(&DirEntry { ino: self.nodes.number(entry.ino), ..entry }))
+            self.with_dir(dir, cookie, |dir| {
+                let mut last = None;
+                dir.readdir(cookie, |entry| {
+                    let fits = add(&DirEntry { ino: self.nodes.number(entry.ino), ..entry });
+                    last = if fits { Some(entry.cookie) } else { last };
+                    fits
+                })?;
+                Ok(((), last))
             })
         })
     }
@@ -33,7 +40,14 @@ impl Server {
     /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable,
     /// and for others if the tree has ACLs (single calls are checked by the kernel); see
     /// [`Server`].
-    pub fn xgetdents(&self, caller: Caller, handle: u64, cookie: u64, mask: Mask, buffer: &mut [u8]) -> Result<Packed> {
+    pub fn xgetdents(
+        &self,
+        caller: Caller,
+        dir: Directory,
+        cookie: u64,
+        mask: Mask,
+        buffer: &mut [u8],
+    ) -> Result<Packed> {
         self.guarded("xgetdents", || {
             if self.may_be_restricted(caller) {
                 return Err(Error::NotTty);
@@ -45,10 +59,16 @@ impl Server {
                     let _ = self.nodes.get(self.nodes.number(ino)).and_then(|dentry| self.see_changes(&dentry));
                 }
             }
-            let mut packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+            let mut pack = |mask| {
+                self.with_dir(dir, cookie, |dir| {
+                    let packed = dir.xgetdents(&context, cookie, mask, buffer)?;
+                    let next = (packed.next == Next::More).then_some(packed.cookie);
+                    Ok((packed, next))
+                })
+            };
+            let mut packed = pack(mask)?;
             if let Next::Needs(_) = packed.next {
-                let mask = mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES;
-                packed = self.with_file(handle, |dir| dir.xgetdents(&context, cookie, mask, buffer))?;
+                packed = pack(mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES)?;
                 if let Some((bytes, cookie)) = refuse_xattrs(&mut buffer[..packed.bytes], ERANGE.into()) {
                     (packed.bytes, packed.entries, packed.cookie, packed.next) = (bytes, 1, cookie, Next::More);
                 }
@@ -71,7 +91,7 @@ impl Server {
     pub fn readdirplus(
         &self,
         caller: Caller,
-        handle: u64,
+        dir: Directory,
         cookie: u64,
         add: &mut dyn FnMut(&DirEntry<'_>, Option<Attr>) -> bool,
     ) -> Result<()> {
@@ -79,7 +99,8 @@ impl Server {
             let context = self.context(caller, 0);
             let mut reply = self.nodes.start_reply();
             let (mut empty, mut failed) = (true, Ok(()));
-            self.with_file(handle, |dir| {
+            self.with_dir(dir, cookie, |dir| {
+                let mut last = None;
                 dir.readdir_plus(&context, cookie, |entry, found| {
                     let shown = DirEntry { ino: self.nodes.number(entry.ino), ..entry };
                     let dots = entry.name == b"." || entry.name == b"..";
@@ -111,11 +132,13 @@ impl Server {
                     };
                     if add(&shown, found.map(attr)) {
                         empty = false;
+                        last = Some(shown.cookie);
                         return true;
                     }
                     counted.inspect(|dentry| reply.uncount(dentry));
                     false
-                })
+                })?;
+                Ok(((), last))
             })?;
             if empty {
                 failed?;
@@ -123,5 +146,39 @@ impl Server {
             reply.commit();
             Ok(())
         })
+    }
+
+    /// Makes all changes of a directory durable.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn fsync_dir(&self, dir: Directory) -> Result<()> {
+        self.guarded("fsync", || self.with_dir(dir, 0, |dir| Ok((dir.fsync()?, None))))
+    }
+
+    /// Calls `read` with the directory of a request for the entries after `cookie`. With the result
+    /// it returns the position at which the listing may go on.
+    fn with_dir<T>(
+        &self,
+        dir: Directory,
+        cookie: u64,
+        read: impl FnOnce(&File) -> Result<(T, Option<u64>)>,
+    ) -> Result<T> {
+        let node = match dir {
+            Directory::Handle(handle) => return self.with_file(handle, |dir| Ok(read(dir)?.0)),
+            Directory::Node(node) => node,
+        };
+        let dir = self.listings.take(node, cookie).map_or_else(|| self.open_dir(node), Ok)?;
+        let (result, next) = read(&dir)?;
+        if let Some(cookie) = next {
+            self.listings.keep(Listing { node, cookie, dir });
+        }
+        Ok(result)
+    }
+
+    /// Opens a directory for a caller that has it open already.
+    fn open_dir(&self, node: u64) -> Result<File> {
+        let flags = self.dir_flags(OpenFlags::RDONLY | OpenFlags::DIRECTORY);
+        self.vfs.open_dentry(&self.context_of(Credentials::root()), &self.nodes.get(node)?, flags)
     }
 }

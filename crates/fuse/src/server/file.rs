@@ -15,6 +15,11 @@ impl Server {
         if self.no_atime { flags | OpenFlags::NOATIME } else { flags }
     }
 
+    /// The flags with which a directory is opened.
+    pub(super) fn dir_flags(&self, flags: OpenFlags) -> OpenFlags {
+        if self.no_atime || self.no_dir_atime { flags | OpenFlags::NOATIME } else { flags }
+    }
+
     /// Opens `node`, a file or a directory. Truncates a file with `O_TRUNC`. Returns the handle.
     ///
     /// # Errors
@@ -22,8 +27,8 @@ impl Server {
     pub fn open(&self, caller: Caller, node: u64, flags: u32) -> Result<u64> {
         self.guarded("open", || {
             let (dentry, mut flags) = (self.nodes.get(node)?, self.handle_flags(flags));
-            if self.no_dir_atime && dentry.kind() == FileKind::Directory {
-                flags |= OpenFlags::NOATIME;
+            if dentry.kind() == FileKind::Directory {
+                flags = self.dir_flags(flags);
             }
             if flags.contains(OpenFlags::TRUNC) {
                 self.freed();

@@ -22,12 +22,14 @@ fn pages_of_a_request_hold_the_largest_write() {
 fn wanted_features_depend_on_the_mount() {
     let options = |changes| ServerOptions { changes, ..ServerOptions::default() };
     let plain = wanted(true, &options(Changes::OnlyHere), true, false);
-    assert!(plain.contains(InitFlags::DO_READDIRPLUS | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS));
+    assert!(plain.contains(InitFlags::DO_READDIRPLUS | InitFlags::HANDLE_KILLPRIV_V2));
+    let keeps_listings = InitFlags::CACHE_SYMLINKS | InitFlags::NO_OPENDIR_SUPPORT;
+    assert!(plain.contains(keeps_listings));
     assert!(!plain.intersects(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
     let other = wanted(false, &options(Changes::Elsewhere), false, true);
     assert!(other.contains(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
-    let not = InitFlags::READDIRPLUS_AUTO | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS;
+    let not = InitFlags::READDIRPLUS_AUTO | InitFlags::HANDLE_KILLPRIV_V2 | keeps_listings;
     assert!(!other.intersects(not));
     let told = wanted(true, &options(Changes::Reported { otherwise: Duration::ZERO }), true, false);
-    assert!(told.contains(InitFlags::CACHE_SYMLINKS | InitFlags::AUTO_INVAL_DATA), "contents may be mapped by others");
+    assert!(told.contains(keeps_listings | InitFlags::AUTO_INVAL_DATA), "contents may be mapped by others");
 }

@@ -103,6 +103,8 @@ bitflags::bitflags! {
         const POSIX_ACL = 1 << 20;
         const MAX_PAGES = 1 << 22;
         const CACHE_SYMLINKS = 1 << 23;
+        /// The kernel can list a directory without asking the server to open it.
+        const NO_OPENDIR_SUPPORT = 1 << 24;
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// There is a second word of flags.
         const INIT_EXT = 1 << 30;

@@ -3,12 +3,13 @@
 mod counts;
 #[path = "../support/inodes.rs"]
 mod inodes;
+mod listings;
 mod panics;
 mod privileges;
 
 use std::{cell::RefCell, collections::HashSet, io, path::Path};
 
-use pando_fuse::{Attr, Caller, Connection, MountOptions, Server, ServerOptions, Transport};
+use pando_fuse::{Attr, Caller, Connection, Directory, MountOptions, Server, ServerOptions, Transport};
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, FileKind, Vfs};
@@ -97,13 +98,13 @@ fn failed_requests_count_no_look_up() {
 
 /// Reads a directory in replies of `per_reply` entries. Returns the names in order, and the number
 /// of replies.
-fn scan(server: &Server, handle: u64, per_reply: usize) -> (Vec<Vec<u8>>, usize) {
+fn scan(server: &Server, dir: Directory, per_reply: usize) -> (Vec<Vec<u8>>, usize) {
     let (mut names, mut cookie, mut replies) = (Vec::new(), 0, 0);
     loop {
         let mut left = per_reply;
         let before = names.len();
         server
-            .readdirplus(ME, handle, cookie, &mut |entry, attr| {
+            .readdirplus(ME, dir, cookie, &mut |entry, attr| {
                 if left == 0 {
                     return false;
                 }
@@ -134,7 +135,7 @@ fn entries_that_did_not_fit_are_not_counted() {
         })
         .collect();
     let dir = server.open(ME, ROOT, 0).unwrap();
-    let (names, replies) = scan(&server, dir, 7);
+    let (names, replies) = scan(&server, Directory::Handle(dir), 7);
     assert_eq!((names.len(), replies), (1002, 1002_usize.div_ceil(7) + 1));
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 1002);
     // Each was counted exactly once: after the name is removed, one forget makes the node unknown.
@@ -152,12 +153,12 @@ fn entries_that_did_not_fit_are_not_counted() {
         offered += 1;
         offered <= 2
     };
-    server.readdirplus(ME, dir, 0, refuse).unwrap();
+    server.readdirplus(ME, Directory::Handle(dir), 0, refuse).unwrap();
     assert_eq!(offered, 3);
     // If a panic interrupts a reply, none of its entries is counted.
     quietly(|| {
         let mut taken = 0;
-        let result = server.readdirplus(ME, dir, 0, &mut |_, _| {
+        let result = server.readdirplus(ME, Directory::Handle(dir), 0, &mut |_, _| {
             taken += 1;
             assert!(taken < 250, "a panic in the middle");
             true
@@ -206,7 +207,7 @@ fn trees_with_ambiguous_inode_numbers_are_not_served() {
         names.push((entry.name.to_vec(), attr.map(|attr| attr.node)));
         true
     };
-    server.readdirplus(ME, dir, 0, add).unwrap();
+    server.readdirplus(ME, Directory::Handle(dir), 0, add).unwrap();
     assert_eq!(names, [(b".".to_vec(), None), (b"..".to_vec(), None), (b"memory".to_vec(), Some(memory.node))]);
     // In a tree with a backing, not even a tree in memory is served.
     let vfs = Vfs::new(mapfs()).unwrap();
@@ -235,7 +236,7 @@ fn entries_without_attributes_are_looked_up() {
     let (mut seen, mut last) = (Vec::new(), 0);
     let mut read = |cookie| {
         seen.clear();
-        let result = server.readdirplus(ME, dir, cookie, &mut |entry, attr| {
+        let result = server.readdirplus(ME, Directory::Handle(dir), cookie, &mut |entry, attr| {
             last = entry.cookie;
             seen.push((entry.name.to_vec(), attr.map(|attr| attr.node)));
             true
@@ -306,7 +307,7 @@ fn malformed_requests_are_refused() {
     for handle in [handle + 1, 1 << 40, u64::MAX] {
         assert_eq!(server.read(handle, 0, &mut [0]), Err(Error::BadHandle));
         assert_eq!(server.write(CLEARS, handle, 0, b"x"), Err(Error::BadHandle));
-        assert_eq!(server.readdir(handle, 0, &mut |_| true), Err(Error::BadHandle));
+        assert_eq!(server.readdir(Directory::Handle(handle), 0, &mut |_| true), Err(Error::BadHandle));
         assert_eq!(server.release(handle), Err(Error::BadHandle));
     }
     assert_eq!(server.read(handle, u64::MAX, &mut [0; 2]), Err(Error::Invalid));
@@ -314,10 +315,10 @@ fn malformed_requests_are_refused() {
     assert_eq!(server.fallocate(ME, handle, 1 << 30, 0, 1), Err(Error::NotSupported));
     assert_eq!(server.lseek(handle, 0, 0), Err(Error::Invalid));
     assert_eq!(server.lseek(handle, 0, 3), Err(Error::NoDeviceAddress));
-    assert_eq!(server.readdir(handle, 0, &mut |_| true), Err(Error::NotDirectory));
+    assert_eq!(server.readdir(Directory::Handle(handle), 0, &mut |_| true), Err(Error::NotDirectory));
     assert_eq!(server.lookup(ME, made.node, b"x"), Err(Error::NotDirectory));
     let dir = server.open(ME, ROOT, 0).unwrap();
-    assert_eq!(server.readdir(dir, u64::MAX, &mut |_| true), Err(Error::Invalid));
+    assert_eq!(server.readdir(Directory::Handle(dir), u64::MAX, &mut |_| true), Err(Error::Invalid));
     assert_eq!(server.read(dir, 0, &mut [0]), Err(Error::IsDirectory));
     // The root is never counted, so it cannot be forgotten.
     server.forget(ROOT, u64::MAX);

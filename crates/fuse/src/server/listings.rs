@@ -1,0 +1,86 @@
+//! Directories that the kernel lists without opening them.
+//!
+//! The kernel need not send OPENDIR and RELEASEDIR (`FUSE_NO_OPENDIR_SUPPORT`). Then a request for
+//! entries names only the node of the directory and the position. The server opens the directory at
+//! the first such request, and keeps it for the next one. An open directory knows how many entries
+//! the last reply had room for, and may be reading ahead.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use pando_vfs::File;
+
+/// How many listings are kept. The server opens the directory of another one again.
+const KEPT_MAX: usize = 64;
+
+/// The directory of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Directory {
+    /// By its handle, from [`Server::open`](super::Server::open).
+    Handle(u64),
+    /// By its node: the kernel has not asked the server to open it.
+    Node(u64),
+}
+
+/// Listings that may go on with another request.
+#[derive(Default)]
+pub(super) struct Listings {
+    /// The oldest first. A leaf of the lock tree.
+    kept: Mutex<VecDeque<Listing>>,
+    /// Their number. Written under the lock; a reader without it need not see the latest value.
+    count: AtomicUsize,
+}
+
+/// A listing between two requests.
+pub(super) struct Listing {
+    pub node: u64,
+    /// The position at which it has stopped.
+    pub cookie: u64,
+    pub dir: File,
+}
+
+impl Listings {
+    /// The directory of the listing that has stopped at this position, if it is kept.
+    pub(super) fn take(&self, node: u64, cookie: u64) -> Option<File> {
+        self.with(|kept| {
+            let index = kept.iter().position(|listing| (listing.node, listing.cookie) == (node, cookie))?;
+            kept.remove(index)
+        })
+        .map(|listing| listing.dir)
+    }
+
+    /// Keeps a listing. The oldest one is closed if there are too many.
+    pub(super) fn keep(&self, listing: Listing) {
+        let oldest = self.with(|kept| {
+            kept.push_back(listing);
+            if kept.len() > KEPT_MAX { kept.pop_front() } else { None }
+        });
+        drop(oldest);
+    }
+
+    /// Closes the listings of a node. The kernel is about to forget it, so no program lists it.
+    pub(super) fn forget(&self, node: u64) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ended = self.with(|kept| {
+            let (ended, left) = std::mem::take(kept).into_iter().partition::<VecDeque<_>, _>(|one| one.node == node);
+            *kept = left;
+            ended
+        });
+        drop(ended);
+    }
+
+    /// Directories that `work` returns are closed without the lock: that may call the tree.
+    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Listing>) -> T) -> T {
+        let mut kept: MutexGuard<'_, _> = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut kept);
+        self.count.store(kept.len(), Ordering::Relaxed);
+        result
+    }
+}
