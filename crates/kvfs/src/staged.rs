@@ -91,6 +91,37 @@ impl Part {
 /// The changes of a generation.
 type Changes = BTreeMap<Key, Staging>;
 
+/// Records of the engine, in the order of keys.
+#[derive(Default)]
+struct Page {
+    /// Each with the end of its value in `values`.
+    keys: Vec<(Key, usize)>,
+    values: Vec<u8>,
+    has_unknown_key: bool,
+}
+
+impl Page {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+        self.has_unknown_key = false;
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        let Some(key) = Key::of(key) else {
+            self.has_unknown_key = true;
+            return;
+        };
+        self.values.extend_from_slice(value);
+        self.keys.push((key, self.values.len()));
+    }
+
+    fn records(&self) -> impl Iterator<Item = (Key, &[u8])> {
+        let mut begin = 0;
+        self.keys.iter().map(move |(key, end)| (*key, &self.values[std::mem::replace(&mut begin, *end)..*end]))
+    }
+}
+
 /// The state of a record after the changes of a generation.
 #[derive(Debug, Clone)]
 struct Staging {
@@ -226,44 +257,47 @@ impl Staged {
     /// Those of the engine.
     pub(crate) fn scan(&self, from: Key, end: Key, each: &mut dyn FnMut(Key, &[u8]) -> bool) -> Result<()> {
         const PAGE: usize = 256;
-        let mut start = from;
+        let (mut start, mut stored) = (from, Page::default());
         while start < end {
-            let mut page: BTreeMap<Key, Option<Box<[u8]>>> = BTreeMap::new();
+            let mut staged: BTreeMap<Key, Option<Box<[u8]>>> = BTreeMap::new();
             let mut staged_to = None;
             {
                 let part = self.part(&from);
                 // The younger one last: it replaces the other.
                 for changes in [&*part.committing, &part.collected] {
                     let mut taken = changes.range(start..end);
-                    for (key, staged) in taken.by_ref().take(PAGE) {
-                        page.insert(*key, staged.value.clone());
-                    }
+                    staged.extend(taken.by_ref().take(PAGE).map(|(key, staging)| (*key, staging.value.clone())));
                     let next = taken.next().map(|(key, _)| *key);
                     staged_to = [staged_to, next].into_iter().flatten().min();
                 }
             }
-            let mut unknown = false;
-            let mut stored = |key: &[u8], value: &[u8]| match Key::of(key) {
-                Some(key) => {
-                    page.entry(key).or_insert_with(|| Some(value.into()));
-                }
-                None => unknown = true,
-            };
             // After the part was read, as above.
-            let next = self.read(&mut |snapshot| snapshot.page(&*start..&*end, PAGE, &mut stored))?;
+            let next = self.read(&mut |snapshot| {
+                stored.clear();
+                snapshot.page(&*start..&*end, PAGE, &mut |key, value| stored.push(key, value))
+            })?;
             let next = next.map(|next| Key::of(&next).ok_or(Error::Io)).transpose()?;
-            if unknown {
+            if stored.has_unknown_key {
                 return Err(Error::Io);
             }
             // What is beyond the end of one of the sources is not complete yet.
             let complete_to = [staged_to, next].into_iter().flatten().min();
-            for (key, value) in page {
-                if complete_to.is_some_and(|to| key >= to) {
-                    break;
+            let mut take = |key: Key, value: &[u8]| complete_to.is_some_and(|to| key >= to) || each(key, value);
+            let mut staged = staged.into_iter().peekable();
+            for (key, value) in stored.records() {
+                let mut is_replaced = false;
+                while let Some((staged_key, staged_value)) = staged.next_if(|(staged_key, _)| *staged_key <= key) {
+                    is_replaced = staged_key == key;
+                    if staged_value.is_some_and(|value| !take(staged_key, &value)) {
+                        return Ok(());
+                    }
                 }
-                if let Some(value) = value
-                    && !each(key, &value)
-                {
+                if !is_replaced && !take(key, value) {
+                    return Ok(());
+                }
+            }
+            for (key, value) in staged {
+                if value.is_some_and(|value| !take(key, &value)) {
                     return Ok(());
                 }
             }

@@ -5,6 +5,7 @@ mod concurrent;
 mod crash;
 mod failures;
 mod limits;
+mod listings;
 mod machine;
 mod many_files;
 mod operations;
