@@ -9,6 +9,7 @@ use std::{
 
 use pando_kv::{Delta, Numbers, Outcome, Transaction};
 use pando_vfs::{Error, Result, Timestamp};
+use tracing::{error, info};
 
 use crate::{
     key::Key,
@@ -182,6 +183,7 @@ impl Committer {
                 return attempt;
             }
             let mut state = self.state();
+            tell_of_change(state.is_failing, attempt);
             state.is_failing = attempt.is_err();
             if let Err(error) = attempt {
                 state.failed = (state.failed.0 + 1, Some(error));
@@ -214,6 +216,18 @@ impl Committer {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Logs the first commit that fails, and the first one that does not afterwards. Programs that
+/// never wait for a commit get no error.
+fn tell_of_change(was_failing: bool, attempt: Result<()>) {
+    match attempt {
+        Err(error) if !was_failing => {
+            error!(%error, "the store cannot commit: changes since the last commit are only in memory");
+        }
+        Ok(()) if was_failing => info!("the store commits again"),
+        _ => {}
     }
 }
 
