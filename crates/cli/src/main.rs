@@ -8,7 +8,7 @@
 //!  store          `pando store`; it reads and reports as `import` does
 //!  umount, trace, boost, warm, generate      the other commands. None imports another
 //!  mounted        mounts of pando in the mount table; `held` keeps one in place
-//!  log            the log on stderr
+//!  log            the log: on stderr, or the system's
 //! ```
 //!
 //! `pando bench` is in pando-bench and `pando ls` in pando-ls. The parts that commands share are in

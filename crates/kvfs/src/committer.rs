@@ -9,7 +9,7 @@ use std::{
 
 use pando_kv::{Delta, Numbers, Outcome, Transaction};
 use pando_vfs::{Error, Result, Timestamp};
-use tracing::{error, info};
+use tracing::{error, warn};
 
 use crate::{
     key::Key,
@@ -226,7 +226,7 @@ fn tell_of_change(was_failing: bool, attempt: Result<()>) {
         Err(error) if !was_failing => {
             error!(%error, "the store cannot commit: changes since the last commit are only in memory");
         }
-        Ok(()) if was_failing => info!("the store commits again"),
+        Ok(()) if was_failing => warn!("the store commits again"),
         _ => {}
     }
 }

@@ -231,8 +231,8 @@ pub struct MountArgs {
 
     /// Serve in the background once the tree is mounted
     ///
-    /// The server keeps inherited files other than 0, 1 and 2 open: close locks and pipes when you
-    /// start it (`9>&-`).
+    /// Its messages go to the system's log (/dev/log). The server keeps inherited files other than
+    /// 0, 1 and 2 open: close locks and pipes when you start it (`9>&-`).
     #[arg(short, long)]
     pub daemon: bool,
 

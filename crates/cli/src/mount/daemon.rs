@@ -2,9 +2,10 @@
 //! process has mounted.
 //!
 //! The child's standard output is a pipe to the parent. The child writes its ready line to the pipe
-//! and then points its standard streams at `/dev/null`. The parent prints the line when the pipe
-//! ends, and exits with 0. If the child fails first, the parent reads nothing and exits with the
-//! child's code. The child's messages went to the same stderr.
+//! and then points its standard streams at `/dev/null`. Its later messages go to the system's log.
+//! The parent prints the line when the pipe ends, and exits with 0. If the child fails first, the
+//! parent reads nothing and exits with the child's code. The child's messages went to the same
+//! stderr.
 
 use std::{
     ffi::OsString,
@@ -87,5 +88,6 @@ pub fn ready(line: &str) -> Result<()> {
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)
     };
+    crate::log::move_to_system();
     redirect().map_err(|error: rustix::io::Errno| refused(error.into()))
 }
