@@ -200,7 +200,11 @@ fn show_info(store: &Path, info: &Info, as_json: bool) -> String {
             format!("{}, the last {ago} ago", HumanCount(commits))
         }
     };
-    let closed = if info.is_closed { "yes" } else { "no: its server was killed, or the machine crashed" };
+    let closed = if info.is_closed {
+        "yes"
+    } else {
+        "no: its server was killed, the machine crashed, or its last commit failed"
+    };
     let lines = [
         ("store", for_shell(store)),
         ("id", format!("{:016x}", info.id)),

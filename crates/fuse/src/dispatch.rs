@@ -119,7 +119,11 @@ impl Dispatch for Dispatcher {
         use Opcode as O;
         match Opcode::from_number(request.header.opcode) {
             Some(O::Lookup | O::Mknod | O::Mkdir | O::Symlink | O::Link) => forget(body),
-            Some(O::Readdirplus) => directory_entries(body, true).for_each(|(start, _)| forget(&body[start..])),
+            Some(O::Readdirplus) => {
+                directory_entries(body, true).for_each(|(start, _)| forget(&body[start..]));
+                self.server.end_listings(request.header.node);
+            }
+            Some(O::Readdir | O::Ioctl) => self.server.end_listings(request.header.node),
             Some(O::Open | O::Opendir) => close(body),
             Some(O::Create | O::Tmpfile) => {
                 close(body.get(size_of::<EntryOut>()..).unwrap_or_default());

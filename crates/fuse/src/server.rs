@@ -254,6 +254,7 @@ impl Server {
         if let Changes::Reported { otherwise } = self.options.changes {
             self.options.changes = Changes::Elsewhere;
             self.options.valid = self.options.valid.min(otherwise);
+            self.lists_by_node &= self.options.keeps_listings();
         }
     }
 
@@ -278,6 +279,15 @@ impl Server {
         });
     }
 
+    /// Closes what is kept for listings of `node`: its reader was killed, and the kernel may have
+    /// forgotten the node already.
+    pub(crate) fn end_listings(&self, node: u64) {
+        let _ = self.guarded("listing", || {
+            self.listings.forget(node);
+            Ok(())
+        });
+    }
+
     /// The connection has ended: closes all handles and drops all counts.
     pub fn disconnect(&mut self) {
         debug!("the connection has ended");
@@ -296,7 +306,9 @@ impl Server {
         // unsent reply are taken back when they are dropped.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         // This thread may wait for long now. Other threads can then free what it has removed.
-        self.vfs.thread_idle();
+        if catch_unwind(AssertUnwindSafe(|| self.vfs.thread_idle())).is_err() {
+            error!(operation, "the tree panicked while it was told of inodes that are not used any more");
+        }
         match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {

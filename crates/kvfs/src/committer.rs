@@ -176,6 +176,9 @@ impl Committer {
             let attempt = self.attempt(&tree, &mut closed, is_last);
             due = Instant::now().checked_add(if closed.is_some() { RETRY } else { self.interval });
             if is_last {
+                if let Err(error) = attempt {
+                    error!(%error, "the store cannot commit: changes since the last commit are lost");
+                }
                 // The thread that drops the driver may still have the tree for a moment.
                 while Arc::strong_count(&tree) > 1 {
                     thread::sleep(Duration::from_millis(1));
@@ -183,8 +186,7 @@ impl Committer {
                 return attempt;
             }
             let mut state = self.state();
-            tell_of_change(state.is_failing, attempt);
-            state.is_failing = attempt.is_err();
+            let was_failing = std::mem::replace(&mut state.is_failing, attempt.is_err());
             if let Err(error) = attempt {
                 state.failed = (state.failed.0 + 1, Some(error));
                 // Those who wait for it get the error.
@@ -192,6 +194,8 @@ impl Committer {
             }
             drop(state);
             self.attempted.notify_all();
+            // Without the lock: the program that reads the log may be using this tree.
+            tell_of_change(was_failing, attempt);
         }
     }
 

@@ -129,6 +129,31 @@ fn directories_need_not_be_opened() {
     assert_eq!(ask(&dispatcher, Opcode::Fsyncdir as u32, ROOT, &[FsyncIn::default().as_bytes()]), Ok(Vec::new()));
 }
 
+/// Its reader was killed, and the kernel has forgotten the directory before the listing ended.
+///
+/// Seen to fail: the listing is kept, and with it the directory when it is removed.
+#[test]
+fn listing_of_a_killed_reader_is_closed() {
+    let mut dispatcher = dispatcher(Duration::from_secs(3));
+    dispatcher.server.list_by_node();
+    let inodes_in_use = || {
+        let stat = dispatcher.server.statfs(Caller::new(0, 0), ROOT).unwrap();
+        stat.files - stat.ffree
+    };
+    let before = inodes_in_use();
+    let list = ReadWriteIn { size: 4096, ..ReadWriteIn::default() };
+    for opcode in [Opcode::Readdir, Opcode::Readdirplus] {
+        let made = dispatcher.server.mkdir(Caller::new(0, 0), ROOT, b"d", 0o755, 0).unwrap();
+        ask(&dispatcher, Opcode::Forget as u32, made.node, &[ForgetIn { lookups: 1 }.as_bytes()]).unwrap();
+        let bytes = request(opcode as u32, made.node, &[list.as_bytes()]);
+        let body = ask(&dispatcher, opcode as u32, made.node, &[list.as_bytes()]).unwrap();
+        ask(&dispatcher, Opcode::Rmdir as u32, ROOT, &[b"d\0"]).unwrap();
+        assert_eq!(inodes_in_use(), before + 1, "{opcode:?}: it is being listed");
+        dispatcher.unsent(Request::whole(&bytes).unwrap(), &body);
+        await_value(before, inodes_in_use);
+    }
+}
+
 #[test]
 fn anonymous_file_is_linked() {
     let dispatcher = dispatcher(Duration::ZERO);

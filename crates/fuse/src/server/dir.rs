@@ -59,20 +59,18 @@ impl Server {
                     let _ = self.nodes.get(self.nodes.number(ino)).and_then(|dentry| self.see_changes(&dentry));
                 }
             }
-            let mut pack = |mask| {
-                self.with_dir(dir, cookie, |dir| {
-                    let packed = dir.xgetdents(&context, cookie, mask, buffer)?;
-                    let next = (packed.next == Next::More).then_some(packed.cookie);
-                    Ok((packed, next))
-                })
-            };
-            let mut packed = pack(mask)?;
-            if let Next::Needs(_) = packed.next {
-                packed = pack(mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES)?;
-                if let Some((bytes, cookie)) = refuse_xattrs(&mut buffer[..packed.bytes], ERANGE.into()) {
-                    (packed.bytes, packed.entries, packed.cookie, packed.next) = (bytes, 1, cookie, Next::More);
+            let packed = self.with_dir(dir, cookie, |dir| {
+                let mut packed = dir.xgetdents(&context, cookie, mask, buffer)?;
+                if let Next::Needs(_) = packed.next {
+                    let mask = mask - Mask::XATTR_NAMES - Mask::XATTR_VALUES;
+                    packed = dir.xgetdents(&context, cookie, mask, buffer)?;
+                    if let Some((bytes, cookie)) = refuse_xattrs(&mut buffer[..packed.bytes], ERANGE.into()) {
+                        (packed.bytes, packed.entries, packed.cookie, packed.next) = (bytes, 1, cookie, Next::More);
+                    }
                 }
-            }
+                let next = (packed.next == Next::More).then_some(packed.cookie);
+                Ok((packed, next))
+            })?;
             update_records(&mut buffer[..packed.bytes], |ino, attr| {
                 *ino = self.nodes.number(*ino);
                 attr.into_iter().for_each(|attr| self.nodes.update(attr));

@@ -45,10 +45,13 @@ pub(super) struct Listing {
 }
 
 impl Listings {
-    /// The directory of the listing that has stopped at this position, if it is kept.
+    /// The directory of the listing that has stopped at this position, or else of the youngest one
+    /// of the node: the kernel may have had no room for the whole last reply.
     pub(super) fn take(&self, node: u64, cookie: u64) -> Option<File> {
         self.with(|kept| {
-            let index = kept.iter().position(|listing| (listing.node, listing.cookie) == (node, cookie))?;
+            let last =
+                |stopped: &dyn Fn(&Listing) -> bool| kept.iter().rposition(|one| one.node == node && stopped(one));
+            let index = last(&|one| one.cookie == cookie).or_else(|| last(&|_| true))?;
             kept.remove(index)
         })
         .map(|listing| listing.dir)
@@ -63,14 +66,16 @@ impl Listings {
         drop(oldest);
     }
 
-    /// Closes the listings of a node. The kernel is about to forget it, so no program lists it.
+    /// Closes the listings of a node. If a program still lists it, the directory is opened again.
     pub(super) fn forget(&self, node: u64) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let ended = self.with(|kept| {
-            let (ended, left) = std::mem::take(kept).into_iter().partition::<VecDeque<_>, _>(|one| one.node == node);
-            *kept = left;
+            let mut ended = Vec::new();
+            while let Some(index) = kept.iter().position(|listing| listing.node == node) {
+                ended.extend(kept.remove(index));
+            }
             ended
         });
         drop(ended);
@@ -82,5 +87,39 @@ impl Listings {
         let result = work(&mut kept);
         self.count.store(kept.len(), Ordering::Relaxed);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_memfs::{MemFs, MemOptions};
+    use pando_vfs::{At, Context, Credentials, OpenFlags, Seek, Vfs};
+
+    use super::*;
+
+    #[test]
+    fn listings_go_on_where_they_stopped_or_elsewhere_in_the_directory() {
+        let vfs = Vfs::new(MemFs::new(MemOptions::new())).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let listings = Listings::default();
+        let keep = |node, cookie| {
+            let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opened");
+            dir.lseek(Seek::Set(cookie as i64)).expect("a position");
+            listings.keep(Listing { node, cookie, dir });
+        };
+        let taken = |node, cookie| {
+            let dir = listings.take(node, cookie)?;
+            Some(dir.lseek(Seek::Cur(0)).expect("a position"))
+        };
+        for cookie in [10, 20, 30] {
+            keep(1, cookie);
+        }
+        assert_eq!((taken(1, 20), taken(1, 20), taken(1, 20), taken(1, 20)), (Some(20), Some(30), Some(10), None));
+        (0..1000).for_each(|cookie| keep(1 + cookie % 2, cookie));
+        assert_eq!(listings.count.load(Ordering::Relaxed), KEPT_MAX);
+        listings.forget(1);
+        assert_eq!((taken(1, 998), taken(2, 999)), (None, Some(999)));
+        listings.forget(2);
+        assert_eq!(listings.count.load(Ordering::Relaxed), 0);
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use pando_fuse::{Server, ServerOptions};
+use pando_mapfs::{Call, Fault, MapFs, MapOptions};
 use pando_memfs::MemFs;
 use pando_vfs::{Charge, Driver, Error, FileData, Result, SetAttr, StatFs, Vfs};
 
@@ -112,4 +113,20 @@ fn panic_costs_one_request() {
         });
     });
     assert_eq!(server.getattr(made.node).unwrap().stat.size, 6);
+}
+
+/// The tree tells its backing after the request that it need not keep an inode any more.
+///
+/// Seen to fail: the panic leaves the call, whose handle the caller takes for open.
+#[test]
+fn panic_of_a_forget_costs_nothing() {
+    let map = MapFs::new(MapOptions::default());
+    let store = map.handle();
+    let server = Server::new(Vfs::new(map).unwrap(), ServerOptions::default());
+    let (made, handle) = create(&server, "f");
+    server.unlink(ME, ROOT, b"f").unwrap();
+    server.forget(made.node, 1);
+    store.inject(Fault::Panic { call: Call::Forget });
+    quietly(|| assert_eq!(server.release(handle), Ok(())));
+    assert_eq!(server.release(handle), Err(Error::BadHandle));
 }

@@ -1,7 +1,9 @@
 //! Files without names (O_TMPFILE) in a tree with a backing.
 
-use pando_mapfs::{Call, Fault, MapOptions};
-use pando_vfs::{At, Error, OpenFlags, Walk};
+use std::thread;
+
+use pando_mapfs::{Call, Fault, MapFs, MapOptions};
+use pando_vfs::{At, Context, Credentials, DirectoryLocks, Error, OpenFlags, Vfs, VfsOptions, Walk};
 
 use crate::support::{collect_until, evict_all, evict_down_to, mounted};
 
@@ -64,6 +66,35 @@ fn an_anonymous_file_that_is_closed_last_is_forgotten_when_the_thread_is_idle() 
     assert_eq!(store.unnamed_inodes(), [file.dentry().ino()]);
     drop(file);
     vfs.thread_idle();
+    assert_eq!(store.unnamed_inodes(), []);
+}
+
+/// Both numbers have one lock. The thread that finds it held leaves the number to its holder.
+///
+/// Seen to fail: a thread that does not look for numbers again when it has sent its own.
+#[test]
+fn a_number_whose_lock_is_held_is_forgotten_by_the_holder() {
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    let options = VfsOptions::new().directory_locks(DirectoryLocks::Stripes(1));
+    let vfs = Vfs::with_options(driver, options).expect("a tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let open = || vfs.open(&context, At::Cwd, "/", ANONYMOUS, 0o640).expect("made");
+    let (one, other) = (open(), open());
+    let parked = store.park(Call::Forget);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            drop(one);
+            vfs.thread_idle();
+        });
+        parked.reached();
+        let ino = other.dentry().ino();
+        drop(other);
+        vfs.thread_idle();
+        assert!(store.unnamed_inodes().contains(&ino), "its lock is held");
+        drop(parked);
+        first.join().expect("no panic");
+    });
     assert_eq!(store.unnamed_inodes(), []);
 }
 

@@ -27,7 +27,10 @@
 
 use std::{
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, PoisonError, RwLockReadGuard, atomic::Ordering},
+    sync::{
+        Arc, PoisonError, RwLockReadGuard,
+        atomic::{Ordering, fence},
+    },
     thread,
 };
 
@@ -313,17 +316,30 @@ impl SuperBlock {
     }
 
     fn send_strays<'n>(&'n self, lock: impl Fn(NameKey) -> Option<NameGuard<'n>>) {
-        let unsent = Unsent(&self.forgets, self.forgets.take_strays());
-        for &ino in &unsent.1 {
-            let key = self.inode_key(ino);
-            // The second time after the number is left to others: if a thread holds the lock even
-            // then, that thread ends its operation later, and finds the number.
-            let again = || {
-                self.forgets.leave_to_others(ino);
-                lock(key)
-            };
-            if let Some(_order) = lock(key).or_else(again) {
-                self.send_forget(ino);
+        if self.driver.backing().is_none() {
+            return;
+        }
+        let mut are_all_sent = true;
+        while are_all_sent {
+            // Pairs with the one below: of a thread that has just released a lock, and one that
+            // finds it held, one sends the number.
+            fence(Ordering::SeqCst);
+            let unsent = Unsent(&self.forgets, self.forgets.take_strays());
+            if unsent.1.is_empty() {
+                return;
+            }
+            for &ino in &unsent.1 {
+                let key = self.inode_key(ino);
+                let again = || {
+                    self.forgets.leave_to_others(ino);
+                    fence(Ordering::SeqCst);
+                    lock(key)
+                };
+                match lock(key).or_else(again) {
+                    Some(_order) => self.send_forget(ino),
+                    // The thread that holds the lock comes here when it has released it.
+                    None => are_all_sent = false,
+                }
             }
         }
     }

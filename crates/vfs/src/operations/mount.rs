@@ -54,10 +54,12 @@ impl Vfs {
     ///
     /// Without the call that memory stays allocated until the thread makes another call or ends,
     /// and some of the removed names keep their directories, which count as inodes. The call itself
-    /// frees nothing; threads that change names do, and [`Vfs::statfs`].
+    /// frees no memory; threads that change names do, and [`Vfs::statfs`].
     ///
-    /// It also tells the backing of the root's tree which inodes are no longer used. If the last
-    /// file of a removed inode was closed, the backing can free its space.
+    /// It also tells the backing of the root's tree which inodes are no longer used
+    /// ([`Backing::forget`](crate::Backing::forget)). If the last file of a removed inode was
+    /// closed, the backing can free its space. The caller must not hold a lock that the backing
+    /// takes.
     pub fn thread_idle(&self) {
         pando_sync::flush_retired();
         // A backing that panics once more would end the process.
