@@ -151,7 +151,10 @@ impl Server {
     /// # Errors
     /// See [`Server`].
     pub fn fsync_dir(&self, dir: Directory) -> Result<()> {
-        self.guarded("fsync", || self.with_dir(dir, 0, |dir| Ok((dir.fsync()?, None))))
+        self.guarded("fsync", || match dir {
+            Directory::Handle(handle) => self.with_file(handle, File::fsync),
+            Directory::Node(node) => self.open_dir(node)?.fsync(),
+        })
     }
 
     /// Calls `read` with the directory of a request for the entries after `cookie`. With the result

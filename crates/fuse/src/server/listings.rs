@@ -46,8 +46,12 @@ pub(super) struct Listing {
 
 impl Listings {
     /// The directory of the listing that has stopped at this position, or else of the youngest one
-    /// of the node: the kernel may have had no room for the whole last reply.
+    /// of the node: the kernel may have had no room for the whole last reply. None for a listing
+    /// that begins.
     pub(super) fn take(&self, node: u64, cookie: u64) -> Option<File> {
+        if cookie == 0 {
+            return None;
+        }
         self.with(|kept| {
             let last =
                 |stopped: &dyn Fn(&Listing) -> bool| kept.iter().rposition(|one| one.node == node && stopped(one));
@@ -114,6 +118,7 @@ mod tests {
         for cookie in [10, 20, 30] {
             keep(1, cookie);
         }
+        assert_eq!(taken(1, 0), None, "another listing");
         assert_eq!((taken(1, 20), taken(1, 20), taken(1, 20), taken(1, 20)), (Some(20), Some(30), Some(10), None));
         (0..1000).for_each(|cookie| keep(1 + cookie % 2, cookie));
         assert_eq!(listings.count.load(Ordering::Relaxed), KEPT_MAX);
