@@ -8,18 +8,17 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
-    time::Duration,
 };
 
 use clap::{Args, Subcommand};
 use pando_console::args::number;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::{
     help::{COMPARE_HELP, FOOTPRINT_HELP, MKTREE_HELP, OTHERS, REPORT_HELP, RUN_HELP, SEEDS_HELP},
     options::How,
     short::Short,
 };
+pub use crate::base::cancel::SIGNALS;
 use crate::{
     base::{
         cancel::Cancel,
@@ -160,9 +159,6 @@ struct MktreeArgs {
     max_xattrs: u64,
 }
 
-/// The signals that end a run early.
-pub const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
-
 /// Runs the requested command. The exit code is 0 on success, 1 if an operation failed, and 2 if
 /// the request cannot be met. It is 130 after one of `signals`, once every file that the run made
 /// has been removed. `signals` are [`SIGNALS`] without those that the parent process has set to be
@@ -185,16 +181,7 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     let cancel = Cancel::default();
     cancel.on(signals)?;
     let done = execute(args.command, &cancel);
-    if let Err(Failure::Io(_, error)) = &done {
-        // The terminal sends Ctrl-C to all of its processes. It may have ended a child of ours
-        // before this process handled its own signal. In that case our signal arrives once the
-        // listening thread is scheduled.
-        const LATE: Duration = Duration::from_millis(20);
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let by_signal = child::ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
-        cancel.wait(if by_signal { PATIENCE } else { LATE })?;
-    }
-    done
+    done.or_else(|failure| child::interrupted(&failure, &cancel).and(Err(failure)))
 }
 
 fn execute(command: Command, cancel: &Cancel) -> Result<(), Failure> {
@@ -279,6 +266,8 @@ fn print(text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
+
+    use std::time::Duration;
 
     use super::*;
 

@@ -6,9 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use signal_hook::iterator::Signals;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
 use crate::base::failure::{During, Failure};
+
+/// The signals that end a run early.
+pub const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
 /// Whether the run is cancelled. Clones share the flag.
 #[derive(Clone, Default)]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::base::{
-    cancel::Cancel,
+    cancel::{Cancel, SIGNALS},
     failure::{During, Failure},
 };
 
@@ -87,6 +87,20 @@ pub(crate) fn ended_by(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Ended>()?.signal
 }
 
+/// Whether a failure is the consequence of an interruption. The terminal sends Ctrl-C to all of its
+/// processes. It may have ended a child of ours before this process handled its own signal. In that
+/// case our signal arrives once the listening thread is scheduled.
+///
+/// # Errors
+/// [`Failure::Interrupted`].
+pub(crate) fn interrupted(failure: &Failure, cancel: &Cancel) -> Result<(), Failure> {
+    const LATE: Duration = Duration::from_millis(20);
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let Failure::Io(_, error) = failure else { return Ok(()) };
+    let by_signal = ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
+    cancel.wait(if by_signal { PATIENCE } else { LATE })
+}
+
 /// In a child: runs `end` when standard input reaches its end.
 pub(crate) fn on_end_of_input(end: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
@@ -110,5 +124,23 @@ mod tests {
             assert_eq!(ended_by(&error), signal);
         }
         assert_eq!(ended_by(&io::Error::from_raw_os_error(2)), None);
+    }
+
+    /// Seen to fail: a run that goes on with its next measurement.
+    #[test]
+    fn child_that_ctrl_c_has_ended_is_an_interruption() {
+        let status = Command::new("/bin/sh").args(["-c", "kill -INT $$"]).status().expect("a shell");
+        let failure = Failure::Io("measuring".into(), ended("sh", status));
+        let cancel = Cancel::default();
+        thread::scope(|scope| {
+            let late = cancel.clone();
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(100));
+                late.request();
+            });
+            assert!(matches!(interrupted(&failure, &cancel), Err(Failure::Interrupted)));
+        });
+        let other = Failure::Io("reading".into(), io::Error::from_raw_os_error(2));
+        assert!(interrupted(&other, &Cancel::default()).is_ok());
     }
 }

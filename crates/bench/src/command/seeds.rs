@@ -8,7 +8,7 @@
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use crate::{
-    base::{cancel::Cancel, failure::Failure},
+    base::{cancel::Cancel, child, failure::Failure},
     report::{json::Machine, table::aligned},
     run::schedule::{self, Plan},
     target::TargetSpec,
@@ -130,7 +130,9 @@ pub(crate) fn run(
     let (mut rows, mut outcome) = (Vec::new(), Ok(()));
     'all: for published_run in &published_runs {
         for target in targets.iter().map(|target| target_of(published_run, target)) {
-            rows.push(match measure(published_run, &target, &bar, cancel) {
+            let measured = measure(published_run, &target, &bar, cancel);
+            let measured = measured.or_else(|failure| child::interrupted(&failure, cancel).and(Err(failure)));
+            rows.push(match measured {
                 Err(failure @ Failure::Io(..)) => {
                     let row = without_figures(published_run, &target, &format!("failed: {failure}"));
                     outcome = outcome.and(Err(failure));
