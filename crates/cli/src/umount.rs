@@ -15,7 +15,6 @@ use pando_fuse::unmount;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
-    fs::{Mode, OFlags, fsync, open},
     io::Errno,
     process::{PidfdFlags, pidfd_open},
 };
@@ -71,13 +70,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         _ => Failure::system(&shown, &error),
     })?;
     let dead = asked && held::dead_at(held.path());
-    let serves = asked && !dead;
-    let server = if serves { server(held.path()) } else { None };
-    // After another error, a later attempt will not succeed either.
-    if serves && let Err(error @ (Errno::NOSPC | Errno::DQUOT)) = store_changes(held.path()) {
-        return Err(Failure::system(format!("{shown}: the last changes cannot be stored"), &error.into())
-            .remedy(format!("free space where the tree is kept, and try again\nor lose the changes: umount {shown}")));
-    }
+    let server = if asked && !dead { server(held.path()) } else { None };
     let done = if args.lazy || dead {
         unmount::detach(held.path())
     } else if args.force {
@@ -94,16 +87,6 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     })?;
     info!(path = %path.display(), "unmounted");
     server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
-}
-
-/// Has the server store what it has only in memory. Without permission to open the tree, it does
-/// not.
-///
-/// # Errors
-/// Those of the fsync.
-fn store_changes(path: &Path) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(path, flags, Mode::empty()).map_or(Ok(()), fsync)
 }
 
 /// The mounts inside a tree.

