@@ -180,8 +180,7 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     }
     let cancel = Cancel::default();
     cancel.on(signals)?;
-    let done = execute(args.command, &cancel);
-    done.or_else(|failure| child::interrupted(&failure, &cancel).and(Err(failure)))
+    child::unless_interrupted(execute(args.command, &cancel), &cancel)
 }
 
 fn execute(command: Command, cancel: &Cancel) -> Result<(), Failure> {

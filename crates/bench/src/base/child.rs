@@ -87,18 +87,20 @@ pub(crate) fn ended_by(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Ended>()?.signal
 }
 
-/// Whether a failure is the consequence of an interruption. The terminal sends Ctrl-C to all of its
-/// processes. It may have ended a child of ours before this process handled its own signal. In that
-/// case our signal arrives once the listening thread is scheduled.
+/// Returns `done`, unless it is a failure because of an interruption. The terminal sends Ctrl-C to
+/// all of its processes. It may have ended a child of ours before this process handled its own
+/// signal. In that case our signal arrives once the listening thread is scheduled.
 ///
 /// # Errors
-/// [`Failure::Interrupted`].
-pub(crate) fn interrupted(failure: &Failure, cancel: &Cancel) -> Result<(), Failure> {
+/// The failure, or [`Failure::Interrupted`].
+pub(crate) fn unless_interrupted<T>(done: Result<T, Failure>, cancel: &Cancel) -> Result<T, Failure> {
     const LATE: Duration = Duration::from_millis(20);
     const PATIENCE: Duration = Duration::from_secs(5);
-    let Failure::Io(_, error) = failure else { return Ok(()) };
-    let by_signal = ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
-    cancel.wait(if by_signal { PATIENCE } else { LATE })
+    if let Err(Failure::Io(_, error)) = &done {
+        let by_signal = ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
+        cancel.wait(if by_signal { PATIENCE } else { LATE })?;
+    }
+    done
 }
 
 /// In a child: runs `end` when standard input reaches its end.
@@ -138,9 +140,9 @@ mod tests {
                 thread::sleep(Duration::from_millis(100));
                 late.request();
             });
-            assert!(matches!(interrupted(&failure, &cancel), Err(Failure::Interrupted)));
+            assert!(matches!(unless_interrupted::<()>(Err(failure), &cancel), Err(Failure::Interrupted)));
         });
-        let other = Failure::Io("reading".into(), io::Error::from_raw_os_error(2));
-        assert!(interrupted(&other, &Cancel::default()).is_ok());
+        let other = Err(Failure::Io("reading".into(), io::Error::from_raw_os_error(2)));
+        assert!(matches!(unless_interrupted::<()>(other, &Cancel::default()), Err(Failure::Io(..))));
     }
 }

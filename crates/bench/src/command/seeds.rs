@@ -131,8 +131,7 @@ pub(crate) fn run(
     'all: for published_run in &published_runs {
         for target in targets.iter().map(|target| target_of(published_run, target)) {
             let measured = measure(published_run, &target, &bar, cancel);
-            let measured = measured.or_else(|failure| child::interrupted(&failure, cancel).and(Err(failure)));
-            rows.push(match measured {
+            rows.push(match child::unless_interrupted(measured, cancel) {
                 Err(failure @ Failure::Io(..)) => {
                     let row = without_figures(published_run, &target, &format!("failed: {failure}"));
                     outcome = outcome.and(Err(failure));

@@ -49,6 +49,11 @@ fn ask(dispatcher: &Dispatcher, opcode: u32, node: u64, args: &[&[u8]]) -> Resul
     }
 }
 
+fn inodes_in_use(dispatcher: &Dispatcher) -> u64 {
+    let stat = dispatcher.server.statfs(Caller::new(0, 0), ROOT).unwrap();
+    stat.files - stat.ffree
+}
+
 fn create(dispatcher: &Dispatcher, name: &[u8]) -> (EntryOut, OpenOut) {
     let flags = CreateIn { flags: 2, mode: 0o100_666, umask: 0o022, open_flags: 0 };
     let made = ask(dispatcher, Opcode::Create as u32, ROOT, &[flags.as_bytes(), name, b"\0"]).unwrap();
@@ -86,10 +91,7 @@ fn file_is_created_used_and_forgotten() {
 #[test]
 fn a_reply_that_is_not_taken_is_taken_back() {
     let dispatcher = dispatcher(Duration::from_secs(3));
-    let inodes_in_use = || {
-        let stat = dispatcher.server.statfs(Caller::new(0, 0), ROOT).unwrap();
-        stat.files - stat.ffree
-    };
+    let inodes_in_use = || inodes_in_use(&dispatcher);
     let open_dir = ask(&dispatcher, Opcode::Opendir as u32, ROOT, &[OpenIn::default().as_bytes()]).unwrap();
     let dir = OpenOut::read_from_bytes(&open_dir).unwrap().handle;
     let list = ReadWriteIn { handle: dir, size: 4096, ..ReadWriteIn::default() };
@@ -136,10 +138,7 @@ fn directories_need_not_be_opened() {
 fn listing_of_a_killed_reader_is_closed() {
     let mut dispatcher = dispatcher(Duration::from_secs(3));
     dispatcher.server.list_by_node();
-    let inodes_in_use = || {
-        let stat = dispatcher.server.statfs(Caller::new(0, 0), ROOT).unwrap();
-        stat.files - stat.ffree
-    };
+    let inodes_in_use = || inodes_in_use(&dispatcher);
     let before = inodes_in_use();
     let list = ReadWriteIn { size: 4096, ..ReadWriteIn::default() };
     for opcode in [Opcode::Readdir, Opcode::Readdirplus] {

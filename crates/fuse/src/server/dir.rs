@@ -23,7 +23,9 @@ impl Server {
                 let mut last = None;
                 dir.readdir(cookie, |entry| {
                     let fits = add(&DirEntry { ino: self.nodes.number(entry.ino), ..entry });
-                    last = if fits { Some(entry.cookie) } else { last };
+                    if fits {
+                        last = Some(entry.cookie);
+                    }
                     fits
                 })?;
                 Ok(((), last))

@@ -4,20 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use pando_kv::Embedded;
 use pando_kvfs::{KvFs, StoreOptions};
-use pando_vfs::{Ack, Backing, Change, Driver, FileKind, NodeAttr, RecordMask, Timestamp};
+use pando_vfs::{Backing, Change, Driver, FileKind, RecordMask};
 
-use crate::machine::{Image, Machine};
+use crate::{
+    machine::{Image, Machine},
+    support::create,
+};
 
 const ROOT: u64 = 1;
-
-fn create(store: &KvFs, name: &str) -> u64 {
-    let attr = NodeAttr::new(0, FileKind::File, 0o644, Timestamp(0));
-    let change = Change::Create { dir: ROOT, name: name.as_bytes(), attr: &attr, umasked: 0 };
-    match store.commit(&change).expect("made") {
-        Ack::Made(attr) => attr.ino,
-        Ack::Done => unreachable!("it was made"),
-    }
-}
 
 /// The cookie, the name and the number of each entry after `cookie`, in the order of the listing.
 fn list(store: &KvFs, cookie: u64) -> Vec<(u64, String, u64)> {
@@ -43,7 +37,11 @@ fn names_that_are_not_committed_are_listed_once() {
     let store = KvFs::new(Box::new(engine), Box::new(machine), options).expect("a store");
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     let add = |known: &mut BTreeMap<_, _>, letter| {
-        known.extend((0..1000).map(|i| format!("{letter}{i}")).map(|name| (name.clone(), create(&store, &name))));
+        known.extend(
+            (0..1000)
+                .map(|i| format!("{letter}{i}"))
+                .map(|name| (name.clone(), create(&store, ROOT, name.as_bytes(), FileKind::File).expect("made"))),
+        );
     };
     let expect = |known: &BTreeMap<String, u64>| {
         let entries = list(&store, 0);

@@ -7,22 +7,14 @@ use std::{
 
 use pando_kv::Embedded;
 use pando_kvfs::{KvFs, StoreOptions};
-use pando_vfs::{Ack, Backing, Change, CommitError, Error, FileKind, NodeAttr, RenameFlags, Timestamp};
+use pando_vfs::{Ack, Backing, Change, CommitError, Error, FileKind, RenameFlags};
 
-use crate::machine::{Image, Machine};
+use crate::{
+    machine::{Image, Machine},
+    support::create,
+};
 
 const ROOT: u64 = 1;
-
-fn attr(kind: FileKind) -> NodeAttr {
-    NodeAttr::new(0, kind, 0o755, Timestamp(0))
-}
-
-fn create(store: &KvFs, dir: u64, name: &[u8], kind: FileKind) -> Result<u64, CommitError> {
-    match store.commit(&Change::Create { dir, name, attr: &attr(kind), umasked: 0 })? {
-        Ack::Made(attr) => Ok(attr.ino),
-        Ack::Done => unreachable!("it was made"),
-    }
-}
 
 fn rename(store: &KvFs, from: (u64, &[u8]), to: (u64, &[u8]), ino: u64) -> Result<Ack, CommitError> {
     store.commit(&Change::Rename { from, to, flags: RenameFlags::empty(), ino, target: None, whiteout: None })

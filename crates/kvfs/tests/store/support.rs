@@ -2,12 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use pando_vfs::{At, Context, FileKind, OpenFlags, Vfs, Walk};
+use pando_kvfs::KvFs;
+use pando_vfs::{Ack, At, Backing, Change, CommitError, Context, FileKind, NodeAttr, OpenFlags, Timestamp, Vfs, Walk};
 
 #[path = "../../../vfs/tests/support/random.rs"]
 mod random;
 
 pub use random::{Rng, seed};
+
+/// Makes an inode below the namespace, and returns its number.
+pub fn create(store: &KvFs, dir: u64, name: &[u8], kind: FileKind) -> Result<u64, CommitError> {
+    let attr = NodeAttr::new(0, kind, 0o755, Timestamp(0));
+    match store.commit(&Change::Create { dir, name, attr: &attr, umasked: 0 })? {
+        Ack::Made(attr) => Ok(attr.ino),
+        Ack::Done => unreachable!("it was made"),
+    }
+}
 
 /// The inode at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
