@@ -1,5 +1,6 @@
-//! Several users on `pando mount --source`, and POSIX ACLs: each user may do on the mount what that
-//! user may do in the source.
+//! Several users on a mount, and POSIX ACLs. On `pando mount --source`, each user may do what that
+//! user may do in the source. In memory and in a store, each user may do what that user may do in
+//! a directory of the host that has the same files.
 
 mod common;
 mod requests;
@@ -15,7 +16,7 @@ use std::{
     process::Command,
 };
 
-use common::{can_mount, set, skipped};
+use common::{Mounted, can_mount, has, set, skipped};
 use pandofs_testkit::await_value;
 use requests::alone;
 use rustix::{
@@ -25,6 +26,7 @@ use rustix::{
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use source_pair::{Pair, has_all_users};
+use tempfile::TempDir;
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -320,4 +322,237 @@ fn what_a_user_makes_belongs_to_that_user() {
         let error = others.run(|| fs::remove_file(&there[1])).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::PERM), "the directory is sticky");
     }
+}
+
+/// A directory of the host, and a mount of a tree that checks ACLs itself.
+struct Twins {
+    host: TempDir,
+    mounted: Mounted,
+    /// For all users.
+    options: Vec<String>,
+    store: Option<TempDir>,
+}
+
+impl Twins {
+    /// One in memory, and one in a store. None if the host has no ACLs, or allows no mounts.
+    fn each(mut test: impl FnMut(Self)) {
+        let _alone = alone();
+        if pair_for_all(&[]).is_none() {
+            return;
+        }
+        for store in [None, Some(tempfile::tempdir().unwrap())] {
+            let mut options = vec!["--allow-other".to_owned()];
+            if let Some(store) = &store {
+                options.extend(["--store".to_owned(), store.path().to_str().unwrap().to_owned()]);
+            }
+            let (host, mounted) = (tempfile::tempdir().unwrap(), Self::mount(&options));
+            for open in [host.path(), mounted.root().parent().unwrap()] {
+                fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
+            }
+            test(Self { host, mounted, options, store });
+        }
+    }
+
+    fn mount(options: &[String]) -> Mounted {
+        Mounted::new(&options.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The path of a name on both sides.
+    fn both(&self, name: &str) -> [PathBuf; 2] {
+        [self.host.path().join(name), self.mounted.path(name)]
+    }
+
+    /// Does the same on both sides, and expects the same result.
+    fn same<T: PartialEq + std::fmt::Debug>(&self, name: &str, what: &str, act: impl Fn(&Path) -> T) {
+        let [expected, found] = self.both(name).map(|path| act(&path));
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+fn set_acl(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
+    rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())
+}
+
+/// The mode and the ACLs of a file.
+fn facts(path: &Path) -> (u32, [Result<Vec<u8>, Errno>; 2]) {
+    (fs::symlink_metadata(path).unwrap().mode(), [ACCESS, DEFAULT].map(|name| acl_of(path, name)))
+}
+
+#[test]
+fn each_user_may_do_what_it_may_do_on_the_host() {
+    Twins::each(|twins| {
+        twins.same("", "the files", |root| {
+            fs::write(root.join("file"), "contents").unwrap();
+            set(&root.join("file"), "user.name", b"value");
+            fs::create_dir(root.join("dir")).unwrap();
+            fs::write(root.join("dir/below"), "contents").unwrap();
+            ["file", "dir"].into_iter().for_each(|name| chown(root.join(name), Some(1001), Some(2000)).unwrap());
+        });
+        for (number, value) in acls().into_iter().enumerate() {
+            for name in ["file", "dir"] {
+                twins.same(name, "the ACL", |path| (set_acl(path, ACCESS, &value), facts(path)));
+            }
+            for user in USERS {
+                let what = format!("{user:?}, ACL {number}");
+                twins.same("", &what, |root| allowed(user, &root.join("file"), &root.join("dir")));
+            }
+        }
+    });
+}
+
+/// Modes, with a sign for an ACL, owners and groups.
+#[test]
+fn a_listing_shows_each_user_what_it_shows_on_the_host() {
+    Twins::each(|twins| {
+        let program = common::copy_to(twins.mounted.root().parent().unwrap());
+        twins.same("dir", "the files", |dir| {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("below"), "contents").unwrap();
+            set_acl(&dir.join("below"), ACCESS, &acls()[1]).unwrap();
+            chown(dir, Some(1001), Some(2000)).unwrap();
+        });
+        for value in acls() {
+            twins.same("dir", "the ACL", |dir| set_acl(dir, ACCESS, &value));
+            for user in USERS.into_iter().filter(|user| user.2.is_empty()) {
+                twins.same("dir", &format!("{user:?}"), |dir| {
+                    let mut command = Command::new(&program);
+                    let output = command.args(["ls", "-ln"]).arg(dir).uid(user.0).gid(user.1).output().unwrap();
+                    let text = String::from_utf8(output.stdout).unwrap();
+                    let fields = |line: &str| line.split_whitespace().take(4).map(str::to_owned).collect::<Vec<_>>();
+                    (output.status.code(), text.lines().skip(1).map(fields).collect::<Vec<_>>())
+                });
+            }
+        }
+    });
+}
+
+/// Values that are refused, and chmod, chown and removals after ones that are not.
+#[test]
+fn mode_and_acl_change_together_as_on_the_host() {
+    Twins::each(|twins| {
+        twins.same("", "the files", |root| {
+            fs::write(root.join("file"), "").unwrap();
+            fs::create_dir(root.join("dir")).unwrap();
+            std::os::unix::fs::symlink("file", root.join("link")).unwrap();
+        });
+        let good = acls();
+        let mut values: Vec<Vec<u8>> = good.clone();
+        values.extend([vec![], good[1][..4].to_vec(), good[1][..good[1].len() - 8].to_vec(), b"nonsense".to_vec()]);
+        for (number, value) in values.iter().enumerate() {
+            for (name, kind) in ["file", "dir", "link"].into_iter().flat_map(|name| [(name, ACCESS), (name, DEFAULT)]) {
+                let what = format!("ACL {number} as {kind} of {name}");
+                twins.same(name, &what, |path| (set_acl(path, kind, value), facts(path)));
+            }
+            for mode in [0o640, 0o2705, 0o4777] {
+                let chmod = |path: &Path| {
+                    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+                    let changed = facts(path);
+                    chown(path, Some(1001), Some(2000)).unwrap();
+                    (changed, facts(path))
+                };
+                for name in ["file", "dir"] {
+                    twins.same(name, &format!("ACL {number}, {mode:o}"), chmod);
+                }
+            }
+            if number % 2 == 0 {
+                for (name, kind) in
+                    ["file", "dir", "link"].into_iter().flat_map(|name| [(name, ACCESS), (name, DEFAULT)])
+                {
+                    let removed = |path: &Path| (rustix::fs::lremovexattr(path, kind), facts(path));
+                    twins.same(name, &format!("{kind} of {name}, removed"), removed);
+                }
+            }
+        }
+        // By a stranger to the group, and by a stranger to the file.
+        for user in USERS {
+            let set_by = |path: &Path| {
+                fs::set_permissions(path, Permissions::from_mode(0o2775)).unwrap();
+                (user.run(|| set_acl(path, ACCESS, &good[1])), facts(path))
+            };
+            for name in ["file", "dir"] {
+                twins.same(name, &format!("{user:?}"), set_by);
+            }
+        }
+    });
+}
+
+/// Inodes of each kind, by each user, with two umasks.
+#[test]
+fn new_inodes_inherit_as_on_the_host() {
+    Twins::each(|twins| {
+        for (number, value) in acls().into_iter().enumerate() {
+            let dir = format!("dir{number}");
+            twins.same(&dir, "the directory", |dir| {
+                fs::create_dir(dir).unwrap();
+                fs::set_permissions(dir, Permissions::from_mode(0o2777)).unwrap();
+                (set_acl(dir, DEFAULT, &value), facts(dir))
+            });
+            for (user, mask) in
+                [USERS[0], USERS[3], USERS[7]].into_iter().flat_map(|user| [(user, 0o022), (user, 0o077)])
+            {
+                let make = |dir: &Path| {
+                    let old = umask(Mode::from_raw_mode(mask));
+                    let names =
+                        ["file", "dir", "pipe", "link"].map(|kind| dir.join(format!("{kind}-{}-{mask}", user.0)));
+                    let [file, below, pipe, link] = &names;
+                    user.run(|| {
+                        fs::write(file, "").unwrap();
+                        fs::create_dir(below).unwrap();
+                        rustix::fs::mknodat(CWD, pipe, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o666), 0)
+                            .unwrap();
+                        std::os::unix::fs::symlink("file", link).unwrap();
+                    });
+                    umask(old);
+                    names.map(|path| facts(&path))
+                };
+                twins.same(&dir, &format!("{user:?}, ACL {number}, umask {mask:o}"), make);
+            }
+        }
+    });
+}
+
+/// The ACLs of all files of a tree, as text.
+fn listed(root: &Path) -> Vec<String> {
+    let output = Command::new("getfacl").args(["-R", "."]).current_dir(root).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut files: Vec<String> = text.split_terminator("\n\n").map(str::to_owned).collect();
+    files.sort();
+    files
+}
+
+/// By the programs that people use, from the host to the mount and back. In a store they are there
+/// after another mount.
+#[test]
+fn acls_survive_copies_by_programs() {
+    if !has(&["setfacl", "getfacl", "rsync", "tar", "cp"]) {
+        return;
+    }
+    Twins::each(|twins| {
+        let [host, shown] = twins.both("").map(PathBuf::into_os_string);
+        let script = "mkdir -p \"$HOST/tree/a/b\"; echo 1 > \"$HOST/tree/a/file\"; echo 2 > \"$HOST/tree/a/b/file\"
+             cd \"$HOST/tree\"; setfacl -R -m u:1003:rX,g:3001:rwx,d:u:1004:rwx,d:o::- .; setfacl -b a/b/file
+             cp -a . \"$SHOWN/cp\"; rsync -aA ./ \"$SHOWN/rsync\"
+             mkdir \"$SHOWN/tar\"; tar --acls -cf - . | tar --acls -C \"$SHOWN/tar\" -xf -
+             for way in cp rsync tar; do
+                 cp -a \"$SHOWN/$way\" \"$HOST/by-cp-$way\"
+                 rsync -aA \"$SHOWN/$way/\" \"$HOST/by-rsync-$way\"
+             done
+             cp -a . \"$SHOWN/own\"; setfacl -R -b \"$SHOWN/own\"";
+        let mut command = Command::new("sh");
+        let output = command.args(["-ec", script]).env("HOST", &host).env("SHOWN", &shown).output().unwrap();
+        assert!(output.status.success(), "{}", common::said(&output));
+        let expected = listed(&twins.host.path().join("tree"));
+        assert!(expected.iter().any(|file| file.contains("default:user:1004:rwx")), "{expected:?}");
+        for way in ["cp", "rsync", "tar"] {
+            for [host, shown] in [way, &format!("by-cp-{way}"), &format!("by-rsync-{way}")].map(|name| twins.both(name))
+            {
+                let copy = if shown.exists() { shown } else { host };
+                assert_eq!(listed(&copy), expected, "{copy:?}");
+            }
+        }
+        assert!(!listed(&twins.mounted.path("own")).concat().contains("1004"));
+        let Twins { host: _host, mounted, options, store: Some(_store) } = twins else { return };
+        mounted.umount();
+        assert_eq!(listed(&Twins::mount(&options).path("cp")), expected);
+    });
 }

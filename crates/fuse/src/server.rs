@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
+use pando_vfs::{AclSupport, Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
 use tracing::{debug, error, warn};
 use zerocopy::IntoBytes;
 
@@ -246,7 +246,7 @@ impl Server {
     /// Whether an ACL may forbid this caller what the mode allows. The kernel checks the ACLs, and
     /// the server does not read them.
     fn may_be_restricted(&self, caller: Caller) -> bool {
-        self.has_others && caller.uid != 0 && self.vfs.has_acls()
+        self.has_others && caller.uid != 0 && self.vfs.acls() == AclSupport::Store
     }
 
     /// The kernel cannot be told of changes by others: it must ask.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use pando_vfs::Error;
+use pando_vfs::{AclSupport, Error};
 use rustix::{io::Errno, thread::CapabilitySet};
 use tracing::{info, warn};
 use zerocopy::IntoBytes;
@@ -164,7 +164,7 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     }
     // Root may do what the mode forbids, so only other callers need the ACLs.
     let has_others = options.allow_other || !rustix::process::geteuid().is_root();
-    wanted.set(InitFlags::POSIX_ACL, dispatcher.server.vfs().has_acls() && has_others);
+    wanted.set(InitFlags::POSIX_ACL, dispatcher.server.vfs().acls() != AclSupport::None && has_others);
     // An older kernel lacks some of them: each is an improvement, none is required.
     let (agreed, missing) = (wanted & offered, wanted - offered);
     dispatcher.clear_privileges &= agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);

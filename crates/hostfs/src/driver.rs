@@ -11,8 +11,8 @@ use std::{
 
 use pando_sync::lock;
 use pando_vfs::{
-    Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
-    StatFs, Xattr, is_acl,
+    Ack, AclSupport, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask,
+    Result, StatFs, Xattr, is_acl,
 };
 use rustix::fs::{Mode, OFlags, fstatvfs, open, syncfs};
 
@@ -94,8 +94,8 @@ impl Backing for HostFs {
         true
     }
 
-    fn has_acls(&self) -> bool {
-        true
+    fn acls(&self) -> AclSupport {
+        AclSupport::Store
     }
 
     fn accessed(&self, ino: u64) -> Result<()> {

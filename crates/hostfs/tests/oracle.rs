@@ -5,14 +5,14 @@
 use std::process::ExitCode;
 
 use pando_hostfs::{HostFs, HostOptions, Recheck};
-use pando_oracle::{FaultInjector, Subject, run};
+use pando_oracle::{FaultInjector, Subject, TreeKind, run};
 use pando_vfs::{Error, Vfs, VfsOptions};
 
 #[path = "../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 
 fn main() -> ExitCode {
-    run(true, |style| {
+    run(TreeKind::Host, |style| {
         let dir = pando_oracle::tmpfs().expect("another tmpfs");
         // So few that inodes are often opened again, by their handles or by the path from the root.
         let options = HostOptions::new().recheck(Recheck::Never).descriptors(16);

@@ -9,8 +9,8 @@ use std::{
 
 use pando_kv::Engine;
 use pando_vfs::{
-    Ack, Backing, Change, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record, RecordMask, Result, StatFs,
-    Xattr,
+    Ack, AclSupport, Backing, Change, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record, RecordMask,
+    Result, StatFs, Xattr,
 };
 
 use crate::{
@@ -166,6 +166,10 @@ impl Driver for KvFs {
 }
 
 impl Backing for KvFs {
+    fn acls(&self) -> AclSupport {
+        AclSupport::Namespace
+    }
+
     fn connect(&self, feed: Feed) -> Result<NodeAttr> {
         self.feed.set(feed).map_err(|_| pando_vfs::Error::Busy)?;
         self.tree.inode(ROOT).map(|root| root.attr)

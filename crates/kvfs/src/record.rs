@@ -1,6 +1,8 @@
 //! The values of records: inodes, names, extended attributes. Numbers are little-endian.
 
-use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp, Xattr};
+use std::sync::Arc;
+
+use pando_vfs::{Acl, Acls, Error, FileKind, NodeAttr, Result, Timestamp, Xattr};
 
 /// Where the contents of a regular file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,7 @@ fn kind_of_byte(byte: u8) -> Result<FileKind> {
 /// Bits of the second byte of an inode.
 const HAS_XATTRS: u8 = 1;
 const IN_FILE: u8 = 2;
+const HAS_ACLS: u8 = 4;
 
 /// Reads a value from its beginning to its end. Where it is too short, the store is damaged: EIO.
 struct Reader<'v>(&'v [u8]);
@@ -75,6 +78,18 @@ impl<'v> Reader<'v> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Bytes after their length.
+    fn sized(&mut self) -> Result<&'v [u8]> {
+        let len = self.u32()?;
+        self.bytes(len as usize)
+    }
+
+    /// An ACL, or its absence.
+    fn acl(&mut self) -> Result<Option<Acl>> {
+        let value = self.sized()?;
+        if value.is_empty() { Ok(None) } else { Acl::from_xattr(value).map_err(|_| Error::Io) }
+    }
+
     fn time(&mut self) -> Result<Timestamp> {
         self.array().map(i64::from_le_bytes).map(Timestamp)
     }
@@ -93,6 +108,9 @@ impl Inode {
         let mut value = Reader(value);
         let kind = kind_of_byte(value.u8()?)?;
         let flags = value.u8()?;
+        if flags & !(HAS_XATTRS | IN_FILE | HAS_ACLS) != 0 {
+            return Err(Error::Io);
+        }
         let mode = u32::from(value.u16()?);
         let mut attr = NodeAttr::new(ino, kind, mode, Timestamp(0));
         (attr.uid, attr.gid) = (value.u32()?, value.u32()?);
@@ -100,6 +118,9 @@ impl Inode {
         (attr.size, attr.blocks) = (value.u64()?, value.u64()?);
         (attr.atime, attr.mtime, attr.ctime, attr.btime) = (value.time()?, value.time()?, value.time()?, value.time()?);
         let contents = if flags & IN_FILE != 0 { Contents::File(value.u64()?) } else { Contents::Record };
+        if flags & HAS_ACLS != 0 {
+            attr.acls = Some(Arc::new(Acls { access: value.acl()?, default: value.acl()? }));
+        }
         attr.target = value.0.into();
         Ok(Self { attr, contents, has_xattrs: flags & HAS_XATTRS != 0 })
     }
@@ -119,6 +140,9 @@ impl Inode {
         if let Contents::File(_) = self.contents {
             flags |= IN_FILE;
         }
+        if attr.acls.is_some() {
+            flags |= HAS_ACLS;
+        }
         let mut value = Vec::with_capacity(76 + attr.target.len());
         value.extend([kind_to_byte(attr.kind), flags]);
         value.extend((attr.mode as u16).to_le_bytes());
@@ -128,6 +152,13 @@ impl Inode {
         times.iter().for_each(|time| value.extend(time.0.to_le_bytes()));
         if let Contents::File(number) = self.contents {
             value.extend(number.to_le_bytes());
+        }
+        if let Some(acls) = &attr.acls {
+            for acl in [&acls.access, &acls.default] {
+                let bytes = acl.as_ref().map_or(&[][..], Acl::as_xattr);
+                value.extend((bytes.len() as u32).to_le_bytes());
+                value.extend(bytes);
+            }
         }
         value.extend(&attr.target);
         value
@@ -238,6 +269,12 @@ mod tests {
         (attr.size, attr.blocks) = (5, 6);
         (attr.mtime, attr.ctime, attr.btime) = (Timestamp(i64::MAX), Timestamp(8), Timestamp(9));
         attr.target = (*b"target").into();
+        let acl = [
+            2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+        ];
+        let default = Acl::from_xattr(&acl).expect("valid");
+        assert!(default.is_some());
+        attr.acls = Some(Arc::new(Acls { access: None, default }));
         Inode { attr, contents: Contents::File(u64::MAX), has_xattrs: true }
     }
 

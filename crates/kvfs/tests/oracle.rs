@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use pando_kvfs::{KvFs, StoreOptions};
-use pando_oracle::{FaultInjector, Subject, run};
+use pando_oracle::{FaultInjector, Subject, TreeKind, run};
 use pando_vfs::{Error, Vfs};
 use tempfile::TempDir;
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 mod splitmix;
 
 fn main() -> ExitCode {
-    run(true, |style| {
+    run(TreeKind::Backed, |style| {
         // In memory, where a file may be as large as on tmpfs.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let store = KvFs::open(dir.path(), StoreOptions::new()).expect("a new store");

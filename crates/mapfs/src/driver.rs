@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use pando_vfs::{
-    Ack, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask, Result,
-    StatFs, Xattr,
+    Ack, AclSupport, Backing, Change, Charge, CommitError, Driver, Error, Feed, FileData, NodeAttr, Record, RecordMask,
+    Result, StatFs, Xattr,
 };
 
 use crate::{
@@ -142,6 +142,10 @@ impl Driver for MapFs {
 }
 
 impl Backing for MapFs {
+    fn acls(&self) -> AclSupport {
+        AclSupport::Namespace
+    }
+
     fn connect(&self, feed: Feed) -> Result<NodeAttr> {
         let store = self.shared.store();
         self.shared.feeds().push(feed);

@@ -6,14 +6,14 @@
 use std::{process::ExitCode, time::Duration};
 
 use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
-use pando_oracle::{FaultInjector, Subject, run};
+use pando_oracle::{FaultInjector, Subject, TreeKind, run};
 use pando_vfs::{Error, Vfs};
 
 #[path = "../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 
 fn main() -> ExitCode {
-    run(true, |style| {
+    run(TreeKind::Backed, |style| {
         let delays = vec![
             Delay { call: None, wait: Wait::Spin(Duration::from_micros(2)) },
             Delay { call: Some(Call::Lookup), wait: Wait::Spin(Duration::from_micros(10)) },

@@ -5,11 +5,11 @@
 use std::process::ExitCode;
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_oracle::{Subject, run};
+use pando_oracle::{Subject, TreeKind, run};
 use pando_vfs::Vfs;
 
 fn main() -> ExitCode {
-    run(false, |style| {
+    run(TreeKind::Memory, |style| {
         let driver = MemFs::new(
             MemOptions::new()
                 .size_bytes(style.limits.map(|limits| limits.bytes))

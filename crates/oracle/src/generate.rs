@@ -53,6 +53,8 @@ pub struct Style {
     /// With the rights of root on the machine. In a user namespace, `trusted.*` may not be set, and
     /// there are no other users.
     pub root: bool,
+    /// There are ACLs.
+    pub acls: bool,
     /// The limits of the tree, if any.
     pub limits: Option<Limits>,
 }
@@ -80,6 +82,8 @@ const MODES: [u32; 16] = [
     0o777, 0o755, 0o755, 0o700, 0o644, 0o666, 0o600, 0o000, 0o070, 0o007, 0o555, 0o2755, 0o4755, 0o6777, 0o1777, 0o444,
 ];
 const USERS: [u32; 2] = [1000, 1001];
+const ACL_ACCESS: &str = "system.posix_acl_access";
+const ACL_DEFAULT: &str = "system.posix_acl_default";
 
 /// Generates the operations of one run.
 pub struct Generator {
@@ -246,8 +250,46 @@ impl Generator {
             3 => format!("user.{}", "x".repeat(250)),
             4 => format!("user.{}", "x".repeat(251)),
             5..=8 if self.style.root => self.rng.pick(&["trusted.a", "trusted.b"]).into(),
+            9..=16 if self.style.acls => self.rng.pick(&[ACL_ACCESS, ACL_ACCESS, ACL_DEFAULT]).into(),
             _ => self.rng.pick(&["user.a", "user.b", "user.c"]).into(),
         }
+    }
+
+    /// The value of an ACL, mostly a valid one.
+    fn acl(&mut self) -> Vec<u8> {
+        let (owner, user, group, named_group, mask, other) = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20);
+        let mut tags = vec![owner];
+        tags.extend((0..self.rng.below(3)).map(|_| user));
+        tags.push(group);
+        tags.extend((0..self.rng.below(3)).map(|_| named_group));
+        if tags.len() > 2 || self.rng.chance(20) {
+            tags.push(mask);
+        }
+        tags.push(other);
+        match self.rng.below(30) {
+            0 => drop(tags.remove(self.rng.below(tags.len() as u64) as usize)),
+            1 => tags.reverse(),
+            2 => tags.clear(),
+            3 => tags.push(self.rng.pick(&[0, owner, user, 3, 0x40])),
+            _ => {}
+        }
+        let mut value = self.rng.pick(&[2_u32, 2, 2, 2, 2, 2, 2, 2, 2, 1]).to_le_bytes().to_vec();
+        for tag in tags {
+            let permissions = if self.rng.chance(1) { 8 } else { self.rng.pick(&[0, 1, 4, 5, 6, 7, 7]) };
+            let id = if tag == user {
+                self.rng.pick(&[0, USERS[0], USERS[0], USERS[1]])
+            } else if tag == named_group {
+                self.rng.pick(&[0, USERS[0], USERS[1], COMMON_GROUP])
+            } else {
+                u32::MAX
+            };
+            value.extend([tag, permissions].iter().flat_map(|number: &u16| number.to_le_bytes()));
+            value.extend(if self.rng.chance(1) { u32::MAX } else { id }.to_le_bytes());
+        }
+        if self.rng.chance(2) {
+            value.pop();
+        }
+        value
     }
 
     fn id(&mut self) -> Option<u32> {
@@ -340,13 +382,15 @@ impl Generator {
             18..=21 => Op::Chown { place: self.place(), uid: self.id(), gid: self.id(), follow },
             22..=25 => Op::Utimens { place: self.place(), atime: self.when(), mtime: self.when(), follow },
             26 | 27 => Op::Truncate { path: self.path(), size: self.size() },
-            28..=32 => Op::Setxattr {
-                path: self.path(),
-                name: self.xattr_name(),
-                value: vec![b'v'; self.rng.pick(&[0, 1, 10, 300, 3000])],
-                flags: self.rng.pick(&[0, 0, 1, 2, 3]),
-                follow,
-            },
+            28..=32 => {
+                let (path, name) = (self.path(), self.xattr_name());
+                let value = if [ACL_ACCESS, ACL_DEFAULT].contains(&&*name) {
+                    self.acl()
+                } else {
+                    vec![b'v'; self.rng.pick(&[0, 1, 10, 300, 3000])]
+                };
+                Op::Setxattr { path, name, value, flags: self.rng.pick(&[0, 0, 1, 2, 3]), follow }
+            }
             33 | 34 => Op::Getxattr { path: self.path(), name: self.xattr_name(), follow },
             35 => Op::Listxattr { path: self.path(), follow },
             36 | 37 => Op::Removexattr { path: self.path(), name: self.xattr_name(), follow },

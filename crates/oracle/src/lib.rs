@@ -68,17 +68,17 @@ const CHILD: &str = "PANDO_ORACLE_CHILD";
 /// The whole test, for a `main` of its own. It makes runs with many seeds, each in a new process
 /// that calls this function again.
 ///
-/// `backed` says that the subject's tree has a backing. Such trees do not support everything that a
-/// tree in memory does; the module `op` lists the differences.
-pub fn run(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
-    run_all_or(|| child(&style(backed, false), |style| Box::new(Pando::new(subject(style), style))))
+/// `tree` is the kind of the subject's tree. Not all support what a tree in memory does; the module
+/// `op` lists the differences.
+pub fn run(tree: TreeKind, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
+    run_all_or(|| child(&style(tree, false), |style| Box::new(Pando::new(subject(style), style))))
 }
 
 /// As [`run`], for a tree that the kernel has mounted. The operations are system calls. The tree is
 /// compared as one with a backing.
 pub fn run_mounted<M: Mount>(mount: impl FnOnce(&Style) -> M) -> ExitCode {
     run_all_or(|| {
-        let style = style(true, true);
+        let style = style(TreeKind::Backed, true);
         let mut mount = mount(&style);
         // Also if the run panics. Then the tree is unmounted.
         let _left = kernel::Leave;
@@ -110,9 +110,22 @@ const STICKY_POLICIES: [&str; 3] = ["protected_symlinks", "protected_regular", "
 /// users make no other links.
 const LINK_POLICY: &str = "protected_hardlinks";
 
+/// The kind of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeKind {
+    /// In memory.
+    Memory,
+    /// It has a backing, and checks ACLs.
+    Backed,
+    /// It has a backing that checks ACLs, and does not know them in its own checks.
+    Host,
+}
+
 /// The kind of this run.
-fn style(backed: bool, mounted: bool) -> Style {
+fn style(tree: TreeKind, mounted: bool) -> Style {
     let seed = number("PANDO_SEED").expect("a run has a seed");
+    let backed = tree != TreeKind::Memory;
+    let limited = !backed && seed.is_multiple_of(5);
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
     Style {
         seed,
@@ -121,7 +134,9 @@ fn style(backed: bool, mounted: bool) -> Style {
         users: root && seed.is_multiple_of(2),
         root,
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
-        limits: (!backed && seed.is_multiple_of(5)).then_some(Limits {
+        // On tmpfs an ACL takes no space.
+        acls: tree != TreeKind::Host && !limited,
+        limits: limited.then_some(Limits {
             bytes: 96 << 10,
             // Some trees are soon full, also of links and attributes, and some never.
             inodes: [12, 30, 1000][(seed / 5 % 3) as usize],

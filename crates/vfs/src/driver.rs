@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 pub use self::{
     attr::{AttrMask, NodeAttr},
-    backing::{Backing, Record, RecordMask, Xattr},
+    backing::{AclSupport, Backing, Record, RecordMask, Xattr},
     change::{Ack, Change, CommitError},
     data::FileData,
     feed::{ChangeByOthers, Feed, Subscriber},

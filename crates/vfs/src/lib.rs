@@ -249,8 +249,8 @@ pub mod trace;
 mod types;
 
 pub use driver::{
-    Ack, AttrMask, Backing, Change, ChangeByOthers, Charge, CommitError, Driver, Feed, FileData, NodeAttr, Record,
-    RecordMask, Subscriber, Xattr,
+    Ack, AclSupport, AttrMask, Backing, Change, ChangeByOthers, Charge, CommitError, Driver, Feed, FileData, NodeAttr,
+    Record, RecordMask, Subscriber, Xattr,
 };
 pub use handles::{
     context::{At, Context},
@@ -263,6 +263,7 @@ pub use operations::exports::Exports;
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;
 pub use types::{
+    acl::{Acl, Acls},
     cred::Credentials,
     directory_locks::DirectoryLocks,
     error::{Error, Result},

@@ -12,6 +12,7 @@ pub(crate) mod inode;
 pub(crate) mod links;
 pub(crate) mod lockable;
 pub(crate) mod path;
+pub(crate) mod permissions;
 pub(crate) mod stat;
 pub(crate) mod statahead;
 pub(crate) mod stored_blocks;

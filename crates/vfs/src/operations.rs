@@ -1,6 +1,7 @@
 //! The operations that a caller asks of the tree: walk, create, remove, rename, open, read, write,
 //! attributes, readdir.
 
+pub(crate) mod acl;
 pub(crate) mod ahead;
 pub(crate) mod attempt;
 pub(crate) mod attr;

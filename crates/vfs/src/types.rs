@@ -1,5 +1,6 @@
 //! Plain values: errors, names, attributes, flags, credentials. They know nothing of a tree.
 
+pub(crate) mod acl;
 pub(crate) mod cred;
 pub(crate) mod directory_locks;
 pub(crate) mod error;

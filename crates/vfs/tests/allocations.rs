@@ -10,7 +10,10 @@ use pandofs_testkit::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Makes a directory of files with three extended attributes each.
+#[path = "support/acl.rs"]
+mod acl;
+
+/// Makes a directory of files with an ACL and three extended attributes each.
 fn fill(vfs: &Vfs, context: &Context, dir: &str, files: usize) {
     vfs.mkdir(context, At::Cwd, dir, 0o755).expect("made");
     for file in 0..files {
@@ -19,6 +22,8 @@ fn fill(vfs: &Vfs, context: &Context, dir: &str, files: usize) {
         for name in ["user.a", "security.b", "trusted.c"] {
             vfs.setxattr(context, At::Cwd, &path, name, [7; 100], XattrFlags::empty(), Walk::empty()).expect("set");
         }
+        let value = acl::acl(0o644, 1000, 6);
+        vfs.setxattr(context, At::Cwd, &path, acl::ACCESS, value, XattrFlags::empty(), Walk::empty()).expect("set");
     }
 }
 
@@ -51,7 +56,8 @@ fn an_entry_of_xgetdents_allocates_nothing() {
     fill(&vfs, &root, "/few", 50);
     fill(&vfs, &root, "/many", 5000);
     // Others do not see the attributes of the namespace `trusted.`.
-    for (cred, seen) in [(Credentials::root(), 300), (Credentials::user(1000, 1000, &[7, 8]), 200)] {
+    let acl = acl::acl(0, 0, 0).len();
+    for (cred, seen) in [(Credentials::root(), 300 + acl), (Credentials::user(1000, 1000, &[7, 8]), 200 + acl)] {
         let context = root.clone().with_credentials(cred);
         // The first listing of a thread allocates what the thread needs.
         list(&vfs, &context, "/few");

@@ -17,6 +17,7 @@ use pando_vfs::{
 };
 
 use collect::collect_until;
+use scenarios::acl::{ACCESS, DEFAULT, acl};
 
 #[path = "support/collect.rs"]
 mod collect;
@@ -219,6 +220,36 @@ fn xattrs_count_against_the_inode_limit() {
     assert_eq!(set("user.y", 1024 - 2 * 46 - 10, create), Ok(()));
     vfs.unlink(&context, At::Cwd, "/a").expect("removed");
     collect_until(|| free() == 2);
+}
+
+/// As an extended attribute each; on tmpfs they take no space.
+#[test]
+fn acls_count_against_the_inode_limit() {
+    let (memfs, vfs, context) = tree_for(5, 1);
+    let free = || memfs.statfs().unwrap().ffree;
+    let set = |path: &str, name: &str, value: &[u8]| {
+        vfs.setxattr(&context, At::Cwd, path, name, value, XattrFlags::empty(), Walk::empty())
+    };
+    let acl = acl(0o700, 1000, 7);
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    assert_eq!((acl.len(), free()), (44, 3));
+    // Besides an attribute that leaves room for both and nothing more, in what an inode costs.
+    let both = [ACCESS, DEFAULT].map(|name| 40 + name.len() + acl.len()).iter().sum::<usize>();
+    set("/d", "user.x", &vec![1; 1024 - 46 - both]).expect("set");
+    assert_eq!((set("/d", DEFAULT, &acl), set("/d", ACCESS, &acl), free()), (Ok(()), Ok(()), 2));
+    assert_eq!((set("/d", ACCESS, &acl), free()), (Ok(()), 2));
+    // A new directory inherits both.
+    vfs.mkdir(&context, At::Cwd, "/d/sub", 0o755).expect("made");
+    assert_eq!(free(), 0);
+    let refused = vfs.open(&context, At::Cwd, "/d/file", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).err();
+    assert_eq!((refused, set("/d/sub", "user.x", &[1; 1024])), (Some(Error::NoSpace), Err(Error::NoSpace)));
+    vfs.chmod(&context, At::Cwd, "/d/sub", 0o700, Walk::empty()).expect("changed");
+    vfs.rmdir(&context, At::Cwd, "/d/sub").expect("removed");
+    collect_until(|| free() == 2);
+    vfs.removexattr(&context, At::Cwd, "/d", ACCESS, Walk::empty()).expect("removed");
+    set("/d", DEFAULT, &acl[..4]).expect("removed, too");
+    vfs.removexattr(&context, At::Cwd, "/d", "user.x", Walk::empty()).expect("removed");
+    assert_eq!(free(), 3);
 }
 
 #[test]

@@ -8,13 +8,18 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Charge, Context, Credentials, Error, NAME_MAX, OpenFlags, RenameFlags, Resolve, Result, Walk};
+use pando_vfs::{
+    At, Charge, Context, Credentials, Error, NAME_MAX, OpenFlags, RenameFlags, Resolve, Result, Walk, XattrFlags,
+};
 
+#[path = "support/acl.rs"]
+mod acl;
 #[path = "support/tree.rs"]
 mod tree;
 #[path = "support/watched.rs"]
 mod watched;
 
+use acl::{ACCESS, acl};
 use tree::{FOLLOW, NEW, RW, Tree};
 use watched::{Used, Watched};
 
@@ -122,6 +127,27 @@ fn search_permission_is_checked_after_a_change() {
         scene.tree.vfs.chown(&scene.tree.context, At::Cwd, dir, Some(0), None, FOLLOW).expect("taken");
         assert_eq!(scene.ino(FILE), Err(Error::Access), "{dir}");
         scene.chmod(dir, 0o755);
+        assert_eq!(scene.ino(FILE), Ok(scene.here));
+    }
+}
+
+/// Seen to fail: an ACL that is set or removed without the rename sequence.
+#[test]
+fn acl_that_keeps_a_user_out_is_noticed() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    for dir in ["/", "/a", "/a/b"] {
+        let set = |bits| {
+            let value = acl(0o755, 1000, bits);
+            vfs.setxattr(root, At::Cwd, dir, ACCESS, value, XattrFlags::empty(), FOLLOW).expect("set");
+        };
+        set(6);
+        assert_eq!(scene.ino(FILE), Err(Error::Access), "{dir}");
+        set(1);
+        assert_eq!(scene.ino(FILE), Ok(scene.here));
+        set(0);
+        assert_eq!(scene.ino(FILE), Err(Error::Access), "{dir}");
+        vfs.removexattr(root, At::Cwd, dir, ACCESS, FOLLOW).expect("removed");
         assert_eq!(scene.ino(FILE), Ok(scene.here));
     }
 }

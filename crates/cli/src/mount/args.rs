@@ -156,9 +156,8 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
-    /// Let other users access the tree; the permission bits decide
+    /// Let other users access the tree; the permission bits and POSIX ACLs decide
     ///
-    /// With --source, they and the POSIX ACLs of SOURCE decide what each user may do.
     /// Users other than root may use this only if /etc/fuse.conf has a line user_allow_other.
     #[arg(long)]
     pub allow_other: bool,

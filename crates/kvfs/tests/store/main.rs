@@ -1,5 +1,7 @@
 //! What a store keeps: when it is closed and opened again, and when the machine crashes.
 
+#[path = "../../../vfs/tests/support/acl.rs"]
+mod acl;
 mod checks;
 mod concurrent;
 mod crash;

@@ -2,6 +2,7 @@
 
 use pando_vfs::{At, Context, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk, XattrFlags};
 
+use crate::acl::{ACCESS, DEFAULT, acl};
 use crate::support::Rng;
 
 /// Contents that are larger are in a file of the host.
@@ -49,12 +50,22 @@ pub fn change(vfs: &Vfs, context: &Context, random: &mut Rng) -> Result<()> {
                 _ => vfs.setxattr(context, At::Cwd, &at, name, value, XattrFlags::empty(), Walk::empty()),
             }
         }
+        15 if random.below(3) == 0 => {
+            let name = [ACCESS, DEFAULT][random.below(2) as usize];
+            match random.below(3) {
+                0 => vfs.removexattr(context, At::Cwd, &at, name, Walk::empty()),
+                _ => {
+                    let value = acl(0o740, random.below(3) as u32, random.below(8) as u16);
+                    vfs.setxattr(context, At::Cwd, &at, name, value, XattrFlags::empty(), Walk::empty())
+                }
+            }
+        }
         15 => {
             let time = SetTime::At(Timestamp(random.below(1 << 40) as i64));
             vfs.utimens(context, At::Cwd, &at, time, time, Walk::empty())
         }
         16 => {
-            let flags = OpenFlags::RDWR | OpenFlags::TMPFILE;
+            let flags = OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
             let file = vfs.open(context, At::Cwd, "/", flags, 0o600)?;
             vfs.link(context, At::Dir(file.dentry()), "", At::Cwd, &to, Walk::EMPTY_PATH).map(drop)
         }

@@ -11,6 +11,7 @@ use pando_kv::Embedded;
 use pando_vfs::{At, Context, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags};
 
 use crate::{
+    acl::{ACCESS, DEFAULT, acl},
     crash::{check, open},
     machine::{Image, Machine},
     support::{Rng, seed, seen},
@@ -58,6 +59,11 @@ impl Tree<'_> {
         self.vfs.setxattr(self.context, At::Cwd, path, "user.x", value, XattrFlags::empty(), FOLLOW)
     }
 
+    fn set_acl(&self, path: &str, name: &str) -> Result<()> {
+        let value = acl(0o750, 1000, 5);
+        self.vfs.setxattr(self.context, At::Cwd, path, name, value, XattrFlags::empty(), FOLLOW)
+    }
+
     fn fsync(&self, path: &str, flags: OpenFlags) -> Result<()> {
         self.vfs.open(self.context, At::Cwd, path, flags, 0)?.fsync()
     }
@@ -75,7 +81,7 @@ fn prepare(tree: &Tree<'_>) -> Result<()> {
     tree.setxattr("/A/foo", "old")
 }
 
-const OPERATIONS: [Operation; 36] = [
+const OPERATIONS: [Operation; 38] = [
     |tree| tree.write("/new", 0),
     |tree| tree.write("/A/new", 200),
     |tree| tree.write("/new", 20_000),
@@ -108,8 +114,10 @@ const OPERATIONS: [Operation; 36] = [
     |tree| tree.setxattr("/A/foo", "new"),
     |tree| tree.vfs.removexattr(tree.context, At::Cwd, "/A/foo", "user.x", FOLLOW),
     |tree| tree.vfs.chmod(tree.context, At::Cwd, "/A", 0o700, FOLLOW),
+    |tree| tree.set_acl("/A/foo", ACCESS),
+    |tree| tree.set_acl("/A", DEFAULT),
     |tree| {
-        let file = tree.open("/A", OpenFlags::TMPFILE)?;
+        let file = tree.open("/A", OpenFlags::TMPFILE | OpenFlags::DIRECTORY)?;
         file.pwrite(b"unnamed", 0)?;
         tree.vfs.link(tree.context, At::Dir(file.dentry()), "", At::Cwd, "/new", Walk::EMPTY_PATH).map(drop)
     },
@@ -119,7 +127,7 @@ const OPERATIONS: [Operation; 36] = [
 ];
 
 /// The operations from this one on are syncs.
-const FIRST_SYNC: usize = 33;
+const FIRST_SYNC: usize = 35;
 
 fn prepared() -> Image {
     let machine = Machine::new(&Image::default());

@@ -13,6 +13,7 @@ use pando_sync::{Counted, Guard, Shared};
 use crate::objects::{
     by_number::{ByNumber, NumberedNode},
     dentry::Dentry,
+    inode::Inode,
     tables::InodeCache,
 };
 
@@ -121,7 +122,7 @@ impl InodeCache {
     /// Removes a frozen inode.
     pub(crate) fn evict(&self, frozen: Frozen<'_>, guard: &Guard) {
         if let Some(dentry) = self.table.remove(frozen.0, guard) {
-            dentry.inode().uncount_xattrs(guard);
+            uncount_xattrs(dentry.inode(), guard);
         }
     }
 
@@ -132,7 +133,7 @@ impl InodeCache {
         if entry.to_ref().note.swap(true, Ordering::AcqRel) {
             return None;
         }
-        dentry.inode().uncount_xattrs(guard);
+        uncount_xattrs(dentry.inode(), guard);
         self.table.remove(entry, guard)
     }
 
@@ -164,3 +165,10 @@ pub(crate) struct Idle {
 /// A cache entry whose inode is frozen.
 #[must_use = "threads that find the inode start over until it is evicted"]
 pub(crate) struct Frozen<'g>(Shared<'g, NumberedNode<AtomicBool>>);
+
+/// The inode leaves the cache: its extended attributes do not count any more.
+fn uncount_xattrs(inode: &Inode, guard: &Guard) {
+    if let Some(xattrs) = inode.xattrs.load(guard) {
+        inode.count_xattrs(xattrs.to_ref(), 0);
+    }
+}

@@ -1,8 +1,10 @@
 //! The attributes of an inode, as a backing stores them.
 
+use std::sync::Arc;
+
 use bitflags::bitflags;
 
-use crate::types::{FileKind, Timestamp};
+use crate::types::{FileKind, Timestamp, acl::Acls};
 
 /// The attributes of an inode in a backing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,10 @@ pub struct NodeAttr {
     pub btime: Timestamp,
     /// The target of a symbolic link; empty for other files.
     pub target: Box<[u8]>,
+    /// The ACLs, if there are any and the namespace checks them ([`AclSupport::Namespace`]).
+    ///
+    /// [`AclSupport::Namespace`]: crate::AclSupport::Namespace
+    pub acls: Option<Arc<Acls>>,
 }
 
 impl NodeAttr {
@@ -59,6 +65,7 @@ impl NodeAttr {
             ctime: now,
             btime: now,
             target: Box::default(),
+            acls: None,
         }
     }
 
@@ -73,6 +80,9 @@ impl NodeAttr {
         set(&mut self.atime, from.atime, meant.contains(AttrMask::ATIME));
         set(&mut self.mtime, from.mtime, meant.contains(AttrMask::MTIME));
         set(&mut self.ctime, from.ctime, meant.contains(AttrMask::CTIME));
+        if meant.contains(AttrMask::ACLS) {
+            self.acls.clone_from(&from.acls);
+        }
     }
 }
 
@@ -92,5 +102,7 @@ bitflags! {
         const MTIME = 16;
         /// [`NodeAttr::ctime`].
         const CTIME = 32;
+        /// [`NodeAttr::acls`].
+        const ACLS = 64;
     }
 }

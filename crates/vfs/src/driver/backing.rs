@@ -37,13 +37,9 @@ pub trait Backing: Send + Sync {
         false
     }
 
-    /// Whether the store has POSIX ACLs: the extended attributes `system.posix_acl_access` and
-    /// `system.posix_acl_default`, as Linux encodes them. The store checks them, keeps them in step
-    /// with the mode, and gives new inodes the default ACL of their directory. The namespace lets
-    /// only the owner change them. Its own checks of permission know the mode only: a kernel that
-    /// checks permissions for its callers reads the ACLs.
-    fn has_acls(&self) -> bool {
-        false
+    /// Whether the tree has POSIX ACLs, and who checks them.
+    fn acls(&self) -> AclSupport {
+        AclSupport::None
     }
 
     /// The contents of an inode were read, its entries listed, or its target read, and the access
@@ -155,6 +151,22 @@ pub trait Backing: Send + Sync {
     /// # Errors
     /// Only those of the call as a whole.
     fn xattrs(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<Vec<Xattr>>)) -> Result<()>;
+}
+
+/// Whether a tree has POSIX ACLs: the extended attributes `system.posix_acl_access` and
+/// `system.posix_acl_default`, as Linux encodes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AclSupport {
+    /// It has none: EOPNOTSUPP.
+    None,
+    /// The namespace checks ACLs and permissions, keeps both in step with the mode, and gives new
+    /// inodes the default ACL of their directory. The store keeps them beside the other attributes
+    /// ([`NodeAttr::acls`]), and they are not among its extended attributes. So it is in memory.
+    Namespace,
+    /// The store does this, for example a file system of a kernel. The ACLs are extended
+    /// attributes. The namespace lets only the owner change them. Its own checks of permission know
+    /// the mode only: a kernel that checks permissions for its callers reads the ACLs.
+    Store,
 }
 
 /// The name and the value of an extended attribute.

@@ -29,8 +29,9 @@ pub enum Change<'a> {
         name: &'a [u8],
         /// The attributes of the inode. The umask has been applied to the mode.
         attr: &'a NodeAttr,
-        /// The permission bits that the umask has cleared. A default ACL of the directory replaces
-        /// the umask.
+        /// The permission bits that the umask has cleared. If the store has ACLs of its own
+        /// ([`AclSupport::Store`](crate::AclSupport::Store)), a default ACL of the directory
+        /// replaces the umask.
         umasked: u32,
     },
     /// Makes a regular file without a name (O_TMPFILE), on the store of a directory. `attr` and

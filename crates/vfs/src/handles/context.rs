@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pando_sync::{Shared, pin};
+use pando_sync::{Guard, Shared, pin};
 
 use crate::{
     Credentials, DentryRef, Error, FileKind, Result, Vfs,
@@ -202,13 +202,21 @@ impl Context {
     }
 
     /// Checks whether `want` is permitted on an inode.
-    pub(crate) fn check(&self, inode: &Inode, perm: &PermView, want: Access) -> Result<()> {
+    #[inline]
+    pub(crate) fn check(&self, inode: &Inode, want: Access, guard: &Guard) -> Result<()> {
         if want.contains(Access::WRITE)
             && matches!(inode.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
         {
             self.writable()?;
         }
-        if self.checked_by_caller { Ok(()) } else { self.cred.check(perm, inode.is_dir(), want) }
+        if self.checked_by_caller {
+            return Ok(());
+        }
+        let (perm, acls) = inode.permissions(guard);
+        match acls.and_then(|acls| acls.access.as_ref()) {
+            None => self.cred.check(&perm, inode.is_dir(), want),
+            Some(acl) => self.cred.check_acl(&perm, acl, inode.is_dir(), want),
+        }
     }
 
     /// Succeeds unless the context is read-only (EROFS).

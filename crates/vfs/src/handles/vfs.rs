@@ -155,7 +155,7 @@ pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root:
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
     let body = Body::Directory(BlockBox::new(Directory::new(sb.whole_directories)));
-    let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
+    let inode = Inode::new(shard, FileKind::Directory, perm.into(), body, 1, Timestamp::now().0);
     Ok(DentryRef(Counted::new(Dentry::new(inode))))
 }
 

@@ -17,7 +17,7 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, pin};
+use pando_sync::{AtomicCounted, BlockBox, Guard, pin};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
@@ -26,12 +26,17 @@ use crate::{
         directory::{Directory, Subdirs},
         file_state::FileState,
         links::Links,
+        permissions::{Record, permissions_of},
         stored_blocks::StoredBlocks,
         superblock::Shard,
         times::Times,
         xattr_map::{Xattrs, cost_of},
     },
-    types::{cred::PermView, part::Part},
+    types::{
+        acl::Acls,
+        cred::{PermView, Permissions},
+        part::Part,
+    },
 };
 
 /// The part of an inode that depends on its type.
@@ -77,7 +82,7 @@ pub(crate) struct Inode {
     pub body: Body,
     pub shard: Arc<Shard>,
     pub ino: u64,
-    perm: AtomicCounted<PermView>,
+    perm: Record,
     /// Mode, owner and group at creation. In force until `perm` holds a record. Immutable.
     initial_perm: PermView,
     pub kind: FileKind,
@@ -104,7 +109,7 @@ const _: () = assert!(size_of::<Inode>() <= 128);
 const _: () = assert!(std::mem::offset_of!(Inode, links) == 64 && std::mem::offset_of!(Inode, xattrs) <= 128);
 
 impl Inode {
-    pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: PermView, body: Body, nlink: u32, now: i64) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: Permissions, body: Body, nlink: u32, now: i64) -> Self {
         let size = match &body {
             Body::Symlink(target, _) => target.len() as u64,
             _ => 0,
@@ -115,8 +120,8 @@ impl Inode {
             backed: false,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            initial_perm: perm,
-            perm: AtomicCounted::new(None),
+            initial_perm: perm.perm,
+            perm: Record::new(perm),
             links: Links::new(nlink),
             size: AtomicU64::new(size),
             times: Times::new(now),
@@ -128,14 +133,15 @@ impl Inode {
 
     /// An inode that was loaded from a backing.
     pub(crate) fn loaded(shard: Arc<Shard>, attr: &NodeAttr, body: Body) -> Self {
+        let permissions = permissions_of(attr);
         let inode = Self {
             ino: attr.ino,
             kind: attr.kind,
             backed: true,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            initial_perm: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
-            perm: AtomicCounted::new(None),
+            initial_perm: permissions.perm,
+            perm: Record::new(permissions),
             links: Links::new(attr.nlink),
             size: AtomicU64::new(attr.size),
             times: Times::loaded(attr),
@@ -157,10 +163,11 @@ impl Inode {
         const PRIVILEGES: u32 = 0o6000;
         let known = self.dirty();
         let dropped = if known.contains(AttrMask::MODE) { PRIVILEGES & !self.perm(guard).mode } else { 0 };
-        let perm = PermView { mode: attr.mode & !dropped, uid: attr.uid, gid: attr.gid };
-        if self.perm(guard) != perm {
+        let mut permissions = permissions_of(attr);
+        permissions.perm.mode &= !dropped;
+        if self.permissions(guard) != (permissions.perm, permissions.acls.as_ref()) {
             // Infallible: this change returns no error.
-            let _ = self.change_perm(guard, |_| Ok(perm));
+            let _ = self.change_permissions(guard, |_| Ok(permissions.clone()));
         }
         match (&self.body, subdirs) {
             (Body::Directory(directory), Some(subdirs)) => directory.set_nlink(attr.nlink, subdirs),
@@ -471,38 +478,28 @@ impl Inode {
     /// Mode, owner and group as one consistent record. Writes nothing.
     #[inline]
     pub(crate) fn perm(&self, guard: &Guard) -> PermView {
-        match self.perm.load(guard) {
-            None => self.initial_perm,
-            Some(record) => *record.to_ref(),
-        }
+        self.perm.perm(self.initial_perm, guard)
     }
 
-    /// Changes mode, owner and group as one record. `change` may run more than once.
-    pub(crate) fn change_perm(
+    /// Mode, owner, group and ACLs as one consistent record. Writes nothing.
+    #[inline]
+    pub(crate) fn permissions<'g>(&self, guard: &'g Guard) -> (PermView, Option<&'g Arc<Acls>>) {
+        self.perm.get(self.initial_perm, guard)
+    }
+
+    /// Changes mode, owner, group and ACLs as one record. `change` may run more than once.
+    pub(crate) fn change_permissions(
         &self,
         guard: &Guard,
-        mut change: impl FnMut(PermView) -> Result<PermView>,
+        change: impl FnMut(Permissions) -> Result<Permissions>,
     ) -> Result<()> {
-        loop {
-            let now = self.perm.load(guard);
-            let new = change(now.map_or(self.initial_perm, |record| *record.to_ref()))?;
-            if self.perm.compare_exchange(now, Some(Counted::new(new))).is_ok() {
-                return Ok(());
-            }
-        }
+        self.perm.change(self.initial_perm, guard, change)
     }
 
     /// Counts the bytes of the cached extended attributes for the limit of the inode cache.
     pub(crate) fn count_xattrs(&self, xattrs: &Xattrs, bytes: usize) {
         let counted = xattrs.counted_bytes.swap(bytes, Ordering::Relaxed);
         self.shard.sb.inodes.count_extra(counted, bytes);
-    }
-
-    /// The inode leaves the cache: its extended attributes do not count any more.
-    pub(crate) fn uncount_xattrs(&self, guard: &Guard) {
-        if let Some(xattrs) = self.xattrs.load(guard) {
-            self.count_xattrs(xattrs.to_ref(), 0);
-        }
     }
 
     /// Whether extended attributes are cached.
@@ -578,8 +575,8 @@ impl Inode {
 }
 
 impl Drop for Inode {
-    /// Gives back the charges for extended attributes. It cannot happen earlier: a thread that had
-    /// found the inode before its last reference was put may have set an attribute until now.
+    /// Gives back the charges for extended attributes and ACLs. It cannot happen earlier: a thread
+    /// that had found the inode before its last reference was put may have set one until now.
     fn drop(&mut self) {
         let sb = &self.shard.sb;
         if self.backed {
@@ -593,6 +590,9 @@ impl Drop for Inode {
             } else {
                 xattrs.take(|name, value| sb.driver.release(cost_of(name, value.len())));
             }
+        }
+        if !self.backed {
+            self.perm.release(&*sb.driver);
         }
     }
 }

@@ -60,13 +60,13 @@ pub(crate) fn stat_in_place(inode: &Inode, guard: &Guard) -> Stat {
 
 /// The attributes of an inode in the form that a backing stores.
 pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
-    let stat = stat_of(inode, guard);
+    let (stat, (perm, acls)) = (stat_of(inode, guard), inode.permissions(guard));
     NodeAttr {
         ino: stat.ino,
         kind: stat.kind,
-        mode: stat.mode,
-        uid: stat.uid,
-        gid: stat.gid,
+        mode: perm.mode,
+        uid: perm.uid,
+        gid: perm.gid,
         nlink: stat.nlink,
         size: stat.size,
         blocks: stat.blocks,
@@ -79,5 +79,6 @@ pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
             Body::Symlink(target, _) => target.clone(),
             _ => Box::default(),
         },
+        acls: acls.cloned(),
     }
 }

@@ -16,7 +16,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Backing, Driver, Error, Feed, Result, VfsOptions,
+    AclSupport, Backing, Driver, Error, Feed, Result, VfsOptions,
     objects::{
         cache_counts::Counts,
         dentry::Dentry,
@@ -157,8 +157,8 @@ pub(crate) struct SuperBlock {
     pub whole_directories: bool,
     /// The backing stamps the times of inodes. Immutable.
     pub stamped_elsewhere: bool,
-    /// The backing has ACLs. Immutable.
-    pub has_acls: bool,
+    /// Whether there are ACLs, and who checks them. Immutable.
+    pub acls: AclSupport,
     /// The changes by others that the backing reports. None in memory. Immutable.
     pub feed: Option<Feed>,
     /// The root, which is not in the inode cache, for reports that concern it. None in memory, and
@@ -173,7 +173,7 @@ impl SuperBlock {
         let is_parallel = driver.backing().is_none_or(Backing::parallel_directory_operations);
         let whole_directories = !is_parallel || options.directory_locks == DirectoryLocks::PerDirectory;
         let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
-        let has_acls = driver.backing().is_some_and(Backing::has_acls);
+        let acls = driver.backing().map_or(AclSupport::Namespace, Backing::acls);
         let inodes = InodeCache::new(keys, options);
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
@@ -196,7 +196,7 @@ impl SuperBlock {
             keys,
             whole_directories,
             stamped_elsewhere,
-            has_acls,
+            acls,
             feed,
             reported_root: AtomicCounted::new(None),
         });

@@ -243,7 +243,7 @@ mod tests {
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(namespace), None);
         let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
         let body = Body::Directory(BlockBox::new(Directory::new(false)));
-        let dir = Inode::new(shard, FileKind::Directory, perm, body, 1, 3000);
+        let dir = Inode::new(shard, FileKind::Directory, perm.into(), body, 1, 3000);
         let shown = || {
             let stat = stat_of(&dir, &guard);
             (stat.mtime.0, stat.ctime.0)

@@ -20,7 +20,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk,
-        cred::{PermView, Writer},
+        cred::{PermView, Permissions, Writer},
         stat::{S_ISGID, S_ISUID, S_IXGRP},
     },
 };
@@ -77,7 +77,7 @@ impl Vfs {
         self.traced(TraceOp::Access, (context, at, path), || {
             run_lockless(self.namespace(), |guard| {
                 let inode = walk(self.namespace(), context, &at, path, flags, guard)?.to_ref().inode();
-                Ok(context.check(inode, &inode.perm(guard), want)?)
+                Ok(context.check(inode, want, guard)?)
             })
         })
     }
@@ -194,7 +194,7 @@ impl Vfs {
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             apply_back_pressure();
-            change_perm(inode, AttrMask::empty(), |perm| Ok(writer.after_write(perm)))
+            change_permissions(inode, AttrMask::empty(), |old| Ok(old.after_write(writer)))
         })
     }
 }
@@ -238,14 +238,18 @@ fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);
     }
-    change_perm(inode, AttrMask::MODE, |perm| {
-        if !context.owns(&perm) {
+    change_permissions(inode, AttrMask::MODE, |old| {
+        if !context.owns(&old.perm) {
             return Err(Error::NotPermitted);
         }
-        let foreign_group = !context.capable() && !context.cred.in_group(perm.gid);
-        let cut = if foreign_group { S_ISGID } else { 0 };
-        Ok(PermView { mode: mode & 0o7777 & !cut, ..perm })
+        let cut = if keeps_setgid(context, &old.perm) { 0 } else { S_ISGID };
+        Ok(old.with_mode(mode & 0o7777 & !cut))
     })
+}
+
+/// Whether a caller that sets mode or ACL may set or keep setgid.
+pub(crate) fn keeps_setgid(context: &Context, perm: &PermView) -> bool {
+    context.capable() || context.cred.in_group(perm.gid)
 }
 
 fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
@@ -255,7 +259,8 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     let mut meant = AttrMask::empty();
     meant.set(AttrMask::UID, uid.is_some());
     meant.set(AttrMask::GID, gid.is_some());
-    let change = |perm: PermView| {
+    let change = |old: Permissions| {
+        let perm = old.perm;
         let owner = context.cred.uid == perm.uid;
         let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
         let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
@@ -267,23 +272,28 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
             // Even a chown that changes no owner drops these bits, and only the owner may do that.
             return Err(Error::NotPermitted);
         }
-        Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
+        let perm = PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) };
+        Ok(Permissions { perm, ..old })
     };
     if inode.is_dir() {
-        return change_perm(inode, meant, change);
+        return change_permissions(inode, meant, change);
     }
-    change(inode.perm(&pin()))?;
+    change(inode.perm(&pin()).into())?;
     inode.drop_capabilities()?;
-    change_perm(inode, meant, change)?;
+    change_permissions(inode, meant, change)?;
     // Capabilities that were set meanwhile were given to the file as it was before the chown.
     inode.drop_capabilities()
 }
 
-/// Changes mode, owner and group as one record. A backing is told which of them are `meant`. The
-/// caller holds no guard and no lock.
-fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+/// Changes mode, owner, group and ACLs as one record. A backing is told which of them are `meant`.
+/// The caller holds no guard and no lock.
+pub(crate) fn change_permissions(
+    inode: &Inode,
+    meant: AttrMask,
+    change: impl Fn(Permissions) -> Result<Permissions>,
+) -> Result<()> {
     if inode.shard.sb.driver.backing().is_some() {
-        return remote::attr::change_perm(inode, meant, change);
+        return remote::attr::change_permissions(inode, meant, change);
     }
     revoking(inode, change, |change, takes_away| {
         let now = Timestamp::now().0;
@@ -293,7 +303,7 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
             let mut paths = takes_away.then(|| inode.shard.sb.namespace.rename_seq.lock());
             let guard = pin();
             let _changing = paths.as_mut().map(SeqGuard::write);
-            inode.change_perm(&guard, change)?;
+            inode.change_permissions(&guard, change)?;
         }
         inode.touch(now);
         Ok(())
@@ -316,7 +326,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
         if atime != SetTime::Now || mtime != SetTime::Now {
             return Err(Error::NotPermitted);
         }
-        context.check(inode, &perm, Access::WRITE)?;
+        context.check(inode, Access::WRITE, &pin())?;
     }
     let now = Timestamp::now();
     let value = |time| match time {
@@ -350,7 +360,7 @@ fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Re
         FileKind::Directory => return Err(Error::IsDirectory),
         _ => return Err(Error::Invalid),
     }
-    context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
+    context.check(inode, Access::WRITE, &pin())?;
     truncate_inode(inode, size, context.writer(inode), stamp)
 }
 
@@ -394,7 +404,7 @@ pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<
     if writer.after_write(perm).mode == perm.mode {
         return Ok(());
     }
-    change_perm(inode, AttrMask::empty(), |perm| Ok(writer.after_write(perm)))
+    change_permissions(inode, AttrMask::empty(), |old| Ok(old.after_write(writer)))
 }
 
 /// Drops privileges while the contents change and the data lock is held. In a backed tree this
@@ -408,7 +418,7 @@ pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     let perm = inode.perm(&guard);
     if writer.after_write(perm).mode != perm.mode {
         // Infallible: this closure never returns an error.
-        let _ = inode.change_perm(&guard, |perm| Ok(writer.after_write(perm)));
+        let _ = inode.change_permissions(&guard, |old| Ok(old.after_write(writer)));
         inode.set_dirty(AttrMask::MODE);
     }
 }

@@ -11,7 +11,7 @@
 use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
-    At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, Result, Timestamp, Vfs,
+    At, AttrMask, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
     objects::{
         dentry::{Dentry, Dirent},
         inode::{Body, Inode},
@@ -20,7 +20,7 @@ use crate::{
     operations::{
         attempt::{change, run_lockless},
         locks::Locks,
-        make::{ChargeGuard, Make, bind, bind_link, may_link, may_link_there, may_make, new_perm, parent_ref_in},
+        make::{Make, bind, bind_link, charge_for, may_link, may_link_there, may_make, new_permissions, parent_ref_in},
         namei::{lookup, walk, walk_parent},
         parent::Parent,
         remote,
@@ -191,17 +191,17 @@ impl Vfs {
             let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             let sb = &dir.shard.sb;
-            context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
-            let perm = new_perm(context, dir, FileKind::File, mode, guard);
+            context.check(dir, Access::WRITE | Access::EXEC, guard)?;
+            let permissions = new_permissions(context, dir, FileKind::File, mode, guard);
             if dir.is_backed() {
-                let umasked = mode & !perm.mode & 0o777;
+                let umasked = mode & !permissions.perm.mode & 0o777;
                 locks.names(&[Lockable::name(dir, sb.hash(dir.ino, &unique))?])?;
-                return remote::anonymous::prepare(dentry, perm, umasked, linkable, guard).map(Commit::Remote);
+                return remote::anonymous::prepare(dentry, permissions, umasked, linkable, guard).map(Commit::Remote);
             }
             let shard = sb.shard(guard)?;
-            sb.driver.charge(Charge::Inode)?;
+            charge_for(&*sb.driver, Make::File, &permissions)?;
             // From here on, the drop of the inode, together with its dentry, refunds the charge.
-            let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(sb), 0, Timestamp::now().0);
+            let inode = Inode::new(shard, FileKind::File, permissions, Make::File.body(sb), 0, Timestamp::now().0);
             if linkable {
                 inode.links.allow_first_link();
             }
@@ -249,14 +249,15 @@ fn make_here(
     // refuses here.
     let shard = sb.shard(guard)?;
     let parent_ref = parent_ref_in(place.dir, guard)?;
-    let (perm, now) = (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
+    let permissions = new_permissions(context, parent, make.kind(), mode, guard);
+    let now = Timestamp::now().0;
     // From here on only the name itself can be refused: it is bound by now, or its directory is
     // removed. The drop of the dentry refunds the inode's charge.
-    charge_for(&*sb.driver, make)?;
+    charge_for(&*sb.driver, make, &permissions)?;
     // The directory entry and its dentry are read together, and mostly freed together: one
     // allocation. Both are constructed in place.
     let (dirent, place, dentry) = Detached::pair(
-        || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(sb), 1, now)),
+        || Dentry::new(Inode::new(shard, make.kind(), permissions, make.body(sb), 1, now)),
         |dentry| Dirent::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
     dentry.place.fill(place);
@@ -289,15 +290,6 @@ fn link_here(
     locks.names(&[Lockable::name(parent, hash)?])?;
     may_link(context, old.0.inode(), parent, guard)?;
     Ok(bind_link(&old.0, place.dir, (hash, name), 0, guard)?)
-}
-
-/// Charges an inode of a tree in memory. The drop of its dentry refunds it.
-fn charge_for(driver: &dyn Driver, make: Make<'_>) -> Result<()> {
-    let Make::Symlink(target) = make else { return driver.charge(Charge::Inode) };
-    let charge = ChargeGuard::take(driver, Charge::Inode)?;
-    driver.charge(Charge::Target(target.len()))?;
-    charge.keep();
-    Ok(())
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Vfs {
     fn enterable(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<DentryRef> {
         let dentry = self.lookup_at(context, at, path, Walk::empty())?;
         let inode = dentry.0.expect_dir()?;
-        context.check(inode, &inode.perm(&pin()), Access::EXEC)?;
+        context.check(inode, Access::EXEC, &pin())?;
         Ok(dentry)
     }
 }

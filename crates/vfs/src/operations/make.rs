@@ -12,6 +12,7 @@ use crate::{
         dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
         inode::{Body, Inode},
+        permissions::cost_of_acl,
         stored_blocks::StoredBlocks,
         superblock::SuperBlock,
     },
@@ -21,7 +22,8 @@ use crate::{
         step::{Step, Stop},
     },
     types::{
-        cred::PermView,
+        acl::{Acl, Acls},
+        cred::{PermView, Permissions},
         stat::{S_ISGID, S_IXGRP},
     },
 };
@@ -87,11 +89,24 @@ pub(crate) fn parent_ref_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Coun
     }
 }
 
-/// Owner and mode of a new inode in `parent`, after the umask and the setgid rules (analogous to
-/// `inode_init_owner()` in fs/inode.c).
-pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard: &Guard) -> PermView {
-    let dir_perm = parent.perm(guard);
-    let (asked, mut mode) = (mode, mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask });
+/// Owner, mode and ACLs of a new inode in `parent`, after the setgid rules, and the umask or the
+/// default ACL of `parent`. Analogous to `inode_init_owner()` in fs/inode.c and
+/// `posix_acl_create()` in fs/posix_acl.c.
+#[inline]
+pub(crate) fn new_permissions(
+    context: &Context,
+    parent: &Inode,
+    kind: FileKind,
+    mode: u32,
+    guard: &Guard,
+) -> Permissions {
+    let (dir_perm, dir_acls) = parent.permissions(guard);
+    let asked = mode;
+    let (mut mode, acls) = match dir_acls.and_then(|acls| acls.default.as_ref()) {
+        _ if kind == FileKind::Symlink => (mode & 0o777, None),
+        None => (mode & !context.umask, None),
+        Some(default) => inherited(default, kind, mode),
+    };
     let mut gid = context.cred.gid;
     if dir_perm.mode & S_ISGID != 0 {
         gid = dir_perm.gid;
@@ -102,7 +117,15 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
             mode &= !S_ISGID;
         }
     }
-    PermView { mode, uid: context.cred.uid, gid }
+    Permissions { perm: PermView { mode, uid: context.cred.uid, gid }, acls }
+}
+
+/// Mode and ACLs of a new inode in a directory with this default ACL.
+#[cold]
+fn inherited(default: &Acl, kind: FileKind, mode: u32) -> (u32, Option<Arc<Acls>>) {
+    let (access, mode) = default.clone().inherited(mode);
+    let acls = Acls { access, default: (kind == FileKind::Directory).then(|| default.clone()) };
+    (mode, (!acls.is_empty()).then(|| Arc::new(acls)))
 }
 
 /// Inserts a directory entry into the directory `parent` (protocol 2: create against rmdir). A new
@@ -200,6 +223,28 @@ pub(crate) fn bind_link(
     bound?;
     inode.touch(now);
     Ok(dentry)
+}
+
+/// Charges an inode of a tree in memory. The drop of its dentry refunds it.
+#[inline]
+pub(crate) fn charge_for(driver: &dyn Driver, make: Make<'_>, permissions: &Permissions) -> Result<()> {
+    let charge = ChargeGuard::take(driver, Charge::Inode)?;
+    if let Make::Symlink(target) = make {
+        driver.charge(Charge::Target(target.len()))?;
+    }
+    if let Some(acls) = &permissions.acls {
+        charge_for_acls(driver, acls)?;
+    }
+    charge.keep();
+    Ok(())
+}
+
+#[cold]
+fn charge_for_acls(driver: &dyn Driver, acls: &Acls) -> Result<()> {
+    let charges: Result<Vec<_>> =
+        acls.iter().map(|(kind, acl)| ChargeGuard::take(driver, cost_of_acl(kind, acl))).collect();
+    charges?.into_iter().for_each(ChargeGuard::keep);
+    Ok(())
 }
 
 /// A charge that is refunded on drop, unless it is kept. This holds also if the driver panics

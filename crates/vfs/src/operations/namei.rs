@@ -253,7 +253,7 @@ impl<'g> Walker<'g> {
             if inode.is_backed() {
                 remote::lookup::expect_fresh(dir)?;
             }
-            self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
+            self.context.check(inode, Access::EXEC, self.guard)?;
             if last && let Some(prefix) = self.prefix {
                 prefix.insert(start, dir, self.guard);
             }

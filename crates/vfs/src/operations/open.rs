@@ -224,9 +224,8 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags, guard: &Guard)
         _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
         _ => {}
     }
-    let perm = inode.perm(guard);
-    context.check(inode, &perm, access)?;
-    if flags.contains(OpenFlags::NOATIME) && !context.owns(&perm) {
+    context.check(inode, access, guard)?;
+    if flags.contains(OpenFlags::NOATIME) && !context.owns(&inode.perm(guard)) {
         return Err(Error::NotPermitted);
     }
     match inode.kind {

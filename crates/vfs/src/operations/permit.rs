@@ -26,7 +26,10 @@ use crate::{
     Context, Error, Result,
     objects::inode::{Body, Inode},
     operations::step::{Step, Stop},
-    types::{Access, cred::PermView},
+    types::{
+        Access,
+        cred::{PermView, Permissions},
+    },
 };
 
 /// Whether entries may be made in `dir` or removed from it (analogous to `inode_permission(dir,
@@ -45,7 +48,7 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
     if !dir.directory()?.permission.is_valid() {
         return Err(Stop::Revoked(dir.ino));
     }
-    Ok(context.check(dir, &dir.perm(guard), want)?)
+    Ok(context.check(dir, want, guard)?)
 }
 
 /// Changes permissions. `apply` is called with a function that computes the new permissions from
@@ -54,14 +57,14 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
 /// and its second argument says so. The caller holds no guard and no lock.
 pub(crate) fn revoking(
     inode: &Inode,
-    change: impl Fn(PermView) -> Result<PermView>,
-    apply: impl Fn(&dyn Fn(PermView) -> Result<PermView>, bool) -> Result<()>,
+    change: impl Fn(Permissions) -> Result<Permissions>,
+    apply: impl Fn(&dyn Fn(Permissions) -> Result<Permissions>, bool) -> Result<()>,
 ) -> Result<()> {
     let Body::Directory(directory) = &inode.body else { return apply(&change, false) };
     let takes_away = Cell::new(false);
-    let unrevoked = |old| {
-        let new = change(old)?;
-        if only_adds(old, new) {
+    let unrevoked = |old: Permissions| {
+        let new = change(old.clone())?;
+        if only_adds(&old, &new) {
             return Ok(new);
         }
         takes_away.set(true);
@@ -78,12 +81,12 @@ pub(crate) fn revoking(
     apply(&change, true)
 }
 
-/// Whether every caller keeps its permissions, and new entries get the same owner and mode as
-/// before.
-fn only_adds(old: PermView, new: PermView) -> bool {
+/// Whether every caller keeps its permissions, and new entries get the same owner, mode and ACLs as
+/// before. Any change of an ACL may take something away.
+fn only_adds(old: &Permissions, new: &Permissions) -> bool {
     const ADDED: u32 = 0o777;
     let same = |perm: PermView| PermView { mode: perm.mode & !ADDED, ..perm };
-    same(old) == same(new) && old.mode & ADDED & !new.mode == 0
+    old.acls == new.acls && same(old.perm) == same(new.perm) && old.perm.mode & ADDED & !new.perm.mode == 0
 }
 
 #[cfg(test)]
@@ -92,6 +95,7 @@ mod tests {
 
     #[test]
     fn only_added_mode_bits_need_no_revocation() {
+        let only_adds = |old: PermView, new: PermView| only_adds(&old.into(), &new.into());
         let perm = PermView { mode: 0o755, uid: 1, gid: 2 };
         for mode in [0o755, 0o775, 0o777] {
             assert!(only_adds(perm, PermView { mode, ..perm }), "{mode:o}");

@@ -52,7 +52,7 @@ impl File {
             let guard = pin();
             // Not from the start: that would be an access.
             let (inode, _) = self.listed(cookie.max(AFTER_DOTDOT), &guard)?;
-            context.check(inode, &inode.perm(&guard), Access::EXEC)?;
+            context.check(inode, Access::EXEC, &guard)?;
         }
         let dir = &self.dentry().0;
         if entries == 0 || !dir.inode().is_backed() {

@@ -131,7 +131,7 @@ impl File {
         let guard = pin();
         let this = self.dentry().0.as_shared();
         let (inode, directory) = self.listed(cookie, &guard)?;
-        let plus = plus.is_some_and(|context| context.check(inode, &inode.perm(&guard), Access::EXEC).is_ok());
+        let plus = plus.is_some_and(|context| context.check(inode, Access::EXEC, &guard).is_ok());
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
         }

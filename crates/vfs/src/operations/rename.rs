@@ -4,13 +4,13 @@
 use pando_sync::{Counted, Guard};
 
 use crate::{
-    At, Charge, Context, Error, Result, Timestamp, Vfs,
+    At, Context, Error, Result, Timestamp, Vfs,
     objects::{dentry::Dentry, inode::Inode},
     operations::{
         attempt::change,
         bound::{Bound, holds_an_entry, shows_an_entry},
         locks::Locks,
-        make::{WHITEOUT, new_perm},
+        make::{WHITEOUT, charge_for, new_permissions},
         moving::{Found, Move, Needs, held},
         namei::walk_parent,
         parent::Parent,
@@ -107,9 +107,10 @@ fn make_whiteout(context: &Context, prepared: &Move<'_>, guard: &Guard) -> Step<
     if prepared.target.as_ref().is_some_and(|target| shows_an_entry(target.inode(), guard)) {
         return Err(Error::NotEmpty.into());
     }
-    let (shard, perm) = (sb.shard(guard)?, new_perm(context, old.parent, WHITEOUT.kind(), 0, guard));
-    sb.driver.charge(Charge::Inode)?;
-    let inode = Inode::new(shard, WHITEOUT.kind(), perm, WHITEOUT.body(sb), 1, Timestamp::now().0);
+    let permissions = new_permissions(context, old.parent, WHITEOUT.kind(), 0, guard);
+    let shard = sb.shard(guard)?;
+    charge_for(&*sb.driver, WHITEOUT, &permissions)?;
+    let inode = Inode::new(shard, WHITEOUT.kind(), permissions, WHITEOUT.body(sb), 1, Timestamp::now().0);
     let whiteout = Counted::new(Dentry::new(inode));
     whiteout.place.fill(held(old.dirent)?);
     Ok(whiteout)

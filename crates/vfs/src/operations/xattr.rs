@@ -1,12 +1,13 @@
 //! Extended attributes. Analogous to fs/xattr.c.
 
-use pando_sync::pin;
+use pando_sync::{Guard, pin};
 
 use crate::{
-    At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    AclSupport, At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
     caches::ask::ask_for_xattrs,
     objects::inode::Inode,
     operations::{
+        acl::set_acl,
         attempt::{retry_after_reclaim, run_lockless},
         namei::walk,
         step::Stop,
@@ -14,6 +15,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk, XattrFlags,
+        acl::AclKind,
         stat::S_ISVTX,
         xattr_class::{Class, is_acl},
         xattr_map::XattrMap,
@@ -27,7 +29,7 @@ impl Class {
     /// Whether an inode may have this attribute, and the caller may use it (analogous to
     /// `xattr_permission()` in fs/xattr.c). As in Linux, the permission is checked before the name.
     pub(crate) fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
-        if is_acl(name) && inode.shard.sb.has_acls {
+        if self == Self::System && is_acl(name) && inode.shard.sb.acls != AclSupport::None {
             return may_use_acl(context, inode, want);
         }
         self.permitted(context, inode, want)?;
@@ -54,14 +56,15 @@ impl Class {
             Self::Trusted => Ok(()),
             Self::Security if write && !context.capable() => Err(Error::NotPermitted),
             Self::Security | Self::System => Ok(()),
-            Self::Unknown => context.check(inode, &inode.perm(&pin()), want),
+            Self::Unknown => context.check(inode, want, &pin()),
             Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
             Self::User => {
-                let perm = inode.perm(&pin());
+                let guard = pin();
+                let perm = inode.perm(&guard);
                 if write && inode.is_dir() && perm.mode & S_ISVTX != 0 && !context.owns(&perm) {
                     return Err(Error::NotPermitted);
                 }
-                context.check(inode, &perm, want)
+                context.check(inode, want, &guard)
             }
         }
     }
@@ -105,12 +108,20 @@ impl Vfs {
 
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
+        if let Some(kind) = AclKind::of(name) {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            let inode = dentry.0.inode();
+            if inode.shard.sb.acls == AclSupport::Namespace {
+                Class::System.check(name, context, inode, Access::READ)?;
+                return inode.acl(kind).ok_or(Error::NoData);
+            }
+        }
         let check = |inode: &Inode| Class::of(name).check(name, context, inode, Access::READ);
-        let value = |map: &XattrMap| map.get(name).map(<[u8]>::to_vec);
-        self.with_xattrs(context, (at, path), flags, check, value)?.flatten().ok_or(Error::NoData)
+        let value = |_: &Inode, map: Option<&XattrMap>, _: &Guard| map?.get(name).map(<[u8]>::to_vec);
+        self.with_xattrs(context, (at, path), flags, check, value)?.ok_or(Error::NoData)
     }
 
-    /// Reads the extended attributes of a file without a lock or a count. Returns `None` if the
+    /// Reads the extended attributes of a file without a lock or a count. `read` gets none if the
     /// file has none. If they are not cached and `check` permits it, the backing is asked first.
     fn with_xattrs<T>(
         &self,
@@ -118,15 +129,15 @@ impl Vfs {
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
         check: impl Fn(&Inode) -> Result<()>,
-        read: impl Fn(&XattrMap) -> T,
-    ) -> Result<Option<T>> {
+        read: impl Fn(&Inode, Option<&XattrMap>, &Guard) -> T,
+    ) -> Result<T> {
         loop {
             let seen = run_lockless(self.namespace(), |guard| {
                 let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
                 let inode = dentry.to_ref().inode();
                 check(inode)?;
                 match inode.cached_xattrs(guard) {
-                    Some(map) => Ok(Ok(map.map(&read))),
+                    Some(map) => Ok(Ok(read(inode, map, guard))),
                     None => Ok(Err(dentry.get().map(DentryRef).ok_or(Stop::Again)?)),
                 }
             })?;
@@ -178,6 +189,9 @@ impl Vfs {
         }
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
+        }
+        if let Some(done) = self.set_acl(context, (at, path), flags, (name, Some(value))) {
+            return done;
         }
         let edit = |map: &mut XattrMap| {
             // CREATE and REPLACE together never succeed. The error says which one fails.
@@ -237,11 +251,28 @@ impl Vfs {
         Ok(())
     }
 
-    /// Whether the store of this tree has POSIX ACLs
-    /// ([`Backing::has_acls`](crate::Backing::has_acls)).
+    /// Sets or removes an ACL, if this attribute is one and the namespace checks it.
+    fn set_acl(
+        &self,
+        context: &Context,
+        (at, path): (At<'_>, &[u8]),
+        flags: Walk,
+        (name, value): (&[u8], Option<&[u8]>),
+    ) -> Option<Result<()>> {
+        let kind = AclKind::of(name)?;
+        let dentry = match self.lookup_at(context, at, path, flags) {
+            Ok(dentry) => dentry,
+            Err(error) => return Some(Err(error)),
+        };
+        let inode = dentry.0.inode();
+        let is_here = inode.shard.sb.acls == AclSupport::Namespace;
+        is_here.then(|| retry_after_reclaim(|| set_acl(context, inode, kind, value)))
+    }
+
+    /// Whether this tree has POSIX ACLs, and who checks them.
     #[must_use]
-    pub fn has_acls(&self) -> bool {
-        self.root_sb().has_acls
+    pub fn acls(&self) -> AclSupport {
+        self.root_sb().acls
     }
 
     /// The names of all attributes that the caller may see (listxattr).
@@ -260,10 +291,12 @@ impl Vfs {
     }
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
-        let names = |map: &XattrMap| {
-            map.names().filter(|name| Class::of(name).is_shown_to(context)).map(<[u8]>::to_vec).collect()
+        let names = |inode: &Inode, map: Option<&XattrMap>, guard: &Guard| {
+            let acls = inode.permissions(guard).1.into_iter().flat_map(|acls| acls.iter());
+            let names = map.into_iter().flat_map(XattrMap::names).filter(|name| Class::of(name).is_shown_to(context));
+            acls.map(|(kind, _)| kind.name().as_bytes()).chain(names).map(<[u8]>::to_vec).collect()
         };
-        Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())
+        self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)
     }
 
     /// Removes an attribute (removexattr).
@@ -284,6 +317,9 @@ impl Vfs {
 
     fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
+        if let Some(done) = self.set_acl(context, (at, path), flags, (name, None)) {
+            return done;
+        }
         let edit = |map: &mut XattrMap| map.remove(name).map(Some).ok_or(Error::NoData);
         self.change_xattrs(context, (at, path), flags, (name, None), edit)
     }

@@ -11,6 +11,8 @@
 //! After the system call of Abhijith Das, "readdirplus-type system call" (linux-fsdevel, 2012 to
 //! 2014).
 
+use std::sync::Arc;
+
 use pando_records::{Attr, BulkXattr, Entry, Mask, Packer, Pushed, XattrValue};
 use pando_sync::{Guard, Shared, pin};
 
@@ -28,7 +30,7 @@ use crate::{
         remote,
     },
     trace::TraceOp,
-    types::{Access, FileKind, Next, Packed, xattr_class::Class, xattr_map::XattrMap},
+    types::{Access, FileKind, Next, Packed, acl::Acls, xattr_class::Class, xattr_map::XattrMap},
 };
 
 /// The parts that a tree has. Where a link leads is for a walk to find out.
@@ -131,7 +133,7 @@ impl File {
     fn pack(&self, context: &Context, mask: Mask, to: &mut Listing<'_>) -> Result<Option<Next>> {
         let guard = pin();
         let (inode, directory) = self.listed(to.cookie, &guard)?;
-        let may_search = context.check(inode, &inode.perm(&guard), Access::EXEC).is_ok();
+        let may_search = context.check(inode, Access::EXEC, &guard).is_ok();
         let wanted = Wanted { context, mask, may_search };
         if directory.backed.is_some() {
             drop(guard);
@@ -223,18 +225,21 @@ fn push_whole(packer: &mut Packer<'_>, wanted: &Wanted<'_>, entry: &Entry<'_>, i
         return packer.push(&Entry { attr: attr.as_ref(), target, ..*entry }, [].into_iter());
     }
     loop {
-        let xattrs = inode.cached_xattrs(guard);
+        let (xattrs, acls) = (inode.cached_xattrs(guard), inode.permissions(guard).1);
         let attr = attr();
-        // While the guard exists, no other map can have the address of this one.
+        // While the guard exists, no other map can have the address of this one, and no other ACLs
+        // that of these.
         let address = |xattrs: Option<Option<&XattrMap>>| xattrs.map(|map| map.map(std::ptr::from_ref));
-        if address(xattrs) != address(inode.cached_xattrs(guard)) {
+        let acls_now = inode.permissions(guard).1;
+        if address(xattrs) != address(inode.cached_xattrs(guard)) || acls.map(Arc::as_ptr) != acls_now.map(Arc::as_ptr)
+        {
             continue;
         }
         let entry = Entry { attr: attr.as_ref(), target, ..*entry };
-        return match xattrs.flatten() {
-            Some(map) => Shown::new(wanted, inode, map).push(packer, &entry),
+        return match (xattrs, acls) {
             // There are none, or they could not be loaded. Then the entry has the error.
-            None => packer.push(&entry, [].into_iter()),
+            (None, _) | (Some(None), None) => packer.push(&entry, [].into_iter()),
+            (Some(map), acls) => Shown::new(wanted, inode, map, acls.map(|acls| &**acls)).push(packer, &entry),
         };
     }
 }
@@ -243,33 +248,37 @@ fn push_whole(packer: &mut Packer<'_>, wanted: &Wanted<'_>, entry: &Entry<'_>, i
 struct Shown<'a> {
     wanted: &'a Wanted<'a>,
     inode: &'a Inode,
-    map: &'a XattrMap,
+    map: Option<&'a XattrMap>,
+    acls: Option<&'a Acls>,
     /// Whether the caller may read those of the namespace `user.`, which depends on the inode only.
     user: Result<()>,
 }
 
 impl<'a> Shown<'a> {
-    fn new(wanted: &'a Wanted<'a>, inode: &'a Inode, map: &'a XattrMap) -> Self {
+    fn new(wanted: &'a Wanted<'a>, inode: &'a Inode, map: Option<&'a XattrMap>, acls: Option<&'a Acls>) -> Self {
         let user = if wanted.mask.contains(Mask::XATTR_VALUES) {
             Class::User.check(b"user.*", wanted.context, inode, Access::READ)
         } else {
             Ok(())
         };
-        Self { wanted, inode, map, user }
+        Self { wanted, inode, map, acls, user }
     }
 
     /// Adds a record with them.
     fn push(&self, packer: &mut Packer<'_>, entry: &Entry<'_>) -> Pushed {
         let wants_values = self.wanted.mask.contains(Mask::XATTR_VALUES);
         let is_readable = |class: Class| class.is_shown_to(self.wanted.context) && self.may_read(class, b"").is_ok();
-        match self.map.as_list(is_readable).filter(|_| wants_values) {
+        let whole = self.map.filter(|_| wants_values && self.acls.is_none());
+        match whole.and_then(|map| map.as_list(is_readable)) {
             Some(all) => packer.push_list(entry, all),
             None => packer.push(entry, self.iter()),
         }
     }
 
     fn iter(&self) -> impl Iterator<Item = BulkXattr<'_>> + Clone {
-        self.map.iter().filter_map(|(name, value)| {
+        let acls = self.acls.into_iter().flat_map(Acls::iter);
+        let acls = acls.map(|(kind, acl)| (kind.name().as_bytes(), acl.as_xattr()));
+        acls.chain(self.map.into_iter().flat_map(XattrMap::iter)).filter_map(|(name, value)| {
             let class = Class::of(name);
             class.is_shown_to(self.wanted.context).then(|| BulkXattr { name, value: self.value(class, name, value) })
         })

@@ -6,10 +6,13 @@ use pando_sync::Object;
 
 use crate::{
     Access, Error, Result,
-    types::stat::{S_ISGID, S_ISUID, S_IXGRP},
+    types::{
+        acl::{Acl, AclKind, Acls},
+        stat::{S_IRWXG, S_ISGID, S_ISUID, S_IXGRP},
+    },
 };
 
-/// Mode, owner and group: one immutable record, replaced as a whole (P11).
+/// Mode, owner and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PermView {
     /// The permission bits: 07777.
@@ -18,7 +21,47 @@ pub(crate) struct PermView {
     pub gid: u32,
 }
 
-impl Object for PermView {}
+/// Mode, owner, group and ACLs: one immutable record, replaced as a whole (P11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Permissions {
+    pub perm: PermView,
+    /// None if there is neither ACL.
+    pub acls: Option<Arc<Acls>>,
+}
+
+impl Object for Permissions {}
+
+impl From<PermView> for Permissions {
+    fn from(perm: PermView) -> Self {
+        Self { perm, acls: None }
+    }
+}
+
+impl Permissions {
+    /// These with another mode. The ACL follows it.
+    pub(crate) fn with_mode(mut self, mode: u32) -> Self {
+        self.perm.mode = mode;
+        if let Some(acl) = self.acl(AclKind::Access).cloned() {
+            self.set_acl(AclKind::Access, Some(acl.after_chmod(mode)));
+        }
+        self
+    }
+
+    /// These after a change of the contents.
+    pub(crate) fn after_write(self, writer: Writer) -> Self {
+        Self { perm: writer.after_write(self.perm), ..self }
+    }
+
+    pub(crate) fn acl(&self, kind: AclKind) -> Option<&Acl> {
+        self.acls.as_deref()?.get(kind)
+    }
+
+    pub(crate) fn set_acl(&mut self, kind: AclKind, acl: Option<Acl>) {
+        let mut acls = self.acls.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        acls.set(kind, acl);
+        self.acls = (!acls.is_empty()).then(|| Arc::new(acls));
+    }
+}
 
 /// The caller that changes the contents of a file, as far as setuid and setgid depend on it.
 /// Analogous to `setattr_should_drop_suidgid()` in fs/attr.c.
@@ -94,12 +137,17 @@ impl Credentials {
     }
 
     /// Checks `want` against owner, group and mode.
+    #[inline]
     pub(crate) fn check(&self, perm: &PermView, is_dir: bool, want: Access) -> Result<()> {
         // A walk checks this at each step, and most directories may be searched by everybody. Then
         // the caller's class need not be determined.
         if want == Access::EXEC && perm.mode & 0o111 == 0o111 {
             return Ok(());
         }
+        self.check_class(perm, is_dir, want)
+    }
+
+    fn check_class(&self, perm: &PermView, is_dir: bool, want: Access) -> Result<()> {
         let bits = if self.uid == perm.uid {
             perm.mode >> 6
         } else if self.in_group(perm.gid) {
@@ -110,8 +158,25 @@ impl Credentials {
         if bits & 7 & want.bits() == want.bits() {
             return Ok(());
         }
-        // A caller with root's capabilities may read and write anything, search every directory,
-        // and execute a file that anybody may execute.
+        self.check_override(perm, is_dir, want)
+    }
+
+    /// Checks `want` against owner, group, mode and access ACL.
+    #[cold]
+    pub(crate) fn check_acl(&self, perm: &PermView, acl: &Acl, is_dir: bool, want: Access) -> Result<()> {
+        // As in Linux, the ACL has no say for the owner, nor if its mask permits nothing.
+        if self.uid == perm.uid || perm.mode & S_IRWXG == 0 {
+            return self.check(perm, is_dir, want);
+        }
+        if acl.permits(self.uid, |gid| self.in_group(gid), perm.gid, want) {
+            return Ok(());
+        }
+        self.check_override(perm, is_dir, want)
+    }
+
+    /// A caller with root's capabilities may read and write anything, search every directory, and
+    /// execute a file that anybody may execute.
+    fn check_override(&self, perm: &PermView, is_dir: bool, want: Access) -> Result<()> {
         if self.capable && (is_dir || !want.contains(Access::EXEC) || perm.mode & 0o111 != 0) {
             return Ok(());
         }

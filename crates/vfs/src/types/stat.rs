@@ -11,6 +11,7 @@ pub(crate) const S_ISVTX: u32 = 0o1000;
 pub(crate) const S_ISGID: u32 = 0o2000;
 pub(crate) const S_ISUID: u32 = 0o4000;
 pub(crate) const S_IXGRP: u32 = 0o010;
+pub(crate) const S_IRWXG: u32 = 0o070;
 
 /// The attributes of an inode, as stat(2) returns them.
 ///

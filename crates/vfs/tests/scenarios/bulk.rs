@@ -5,7 +5,11 @@ use pando_vfs::{
     records::{Attr, Mask, Unpacked, XattrValue},
 };
 
-use super::{RW, touch, tree};
+use super::{
+    RW,
+    acl::{ACCESS, DEFAULT, acl},
+    touch, tree,
+};
 
 const NOFOLLOW: Walk = Walk::NOFOLLOW;
 
@@ -118,6 +122,9 @@ fn filled() -> (Vfs, Context, File) {
     vfs.chmod(&root, At::Cwd, "/d/nn2", 0o600, Walk::empty()).expect("changed");
     vfs.mkdir(&root, At::Cwd, "/d/sub", 0o700).expect("made");
     set("/d/sub", "user.of", b"a directory");
+    for (path, name) in [("/d/sub", DEFAULT), ("/d/sub", ACCESS), ("/d/nnnn4", ACCESS), ("/d/nn2", ACCESS)] {
+        set(path, name, &acl(0o750, 1000, 5));
+    }
     vfs.symlink(&root, "where/it/leads", At::Cwd, "/d/link").expect("made");
     set("/d/link", "trusted.of", b"a link");
     vfs.link(&root, At::Cwd, "/d/nn2", At::Cwd, "/d/other", NOFOLLOW).expect("linked");

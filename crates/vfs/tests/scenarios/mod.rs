@@ -4,6 +4,9 @@
 //! an empty tree with or without a limit of inodes. Its constant `TRAITS` says where its driver
 //! legitimately differs.
 
+#[path = "../support/acl.rs"]
+pub mod acl;
+mod acls;
 mod attributes;
 mod bulk;
 mod files;

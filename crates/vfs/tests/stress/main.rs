@@ -4,6 +4,8 @@
 //! says which variables make it longer or repeat it, and what happens if it hangs.
 #![forbid(unsafe_code)]
 
+#[path = "../support/acl.rs"]
+mod acl;
 mod files;
 #[path = "../support/harness.rs"]
 mod harness;

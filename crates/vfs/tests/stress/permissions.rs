@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use pando_vfs::{At, Context, Credentials, Error, RenameFlags, Walk};
+use pando_vfs::{At, Context, Credentials, Error, RenameFlags, Walk, XattrFlags};
 
 use crate::{
+    acl::{ACCESS, acl},
     harness::{alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, Tree},
 };
@@ -36,17 +37,23 @@ fn p2_no_change_after_permission_is_revoked() {
                 if !me.go_on() {
                     break;
                 }
-                // By its mode, or by its owner.
-                let close = |closed: bool| {
-                    if round % 2 == 0 {
-                        vfs.chmod(&tree.context, At::Cwd, "/d", if closed { 0o755 } else { 0o777 }, FOLLOW)
-                    } else {
-                        vfs.chown(&tree.context, At::Cwd, "/d", Some(if closed { 0 } else { 1000 }), None, FOLLOW)
+                // By its mode, its owner, or its ACL.
+                let close = |closed: bool| match round % 3 {
+                    0 => vfs.chmod(&tree.context, At::Cwd, "/d", if closed { 0o755 } else { 0o777 }, FOLLOW),
+                    1 => vfs.chown(&tree.context, At::Cwd, "/d", Some(if closed { 0 } else { 1000 }), None, FOLLOW),
+                    _ if closed => vfs.removexattr(&tree.context, At::Cwd, "/d", ACCESS, FOLLOW),
+                    _ => {
+                        let value = acl(0o755, 1000, 7);
+                        vfs.setxattr(&tree.context, At::Cwd, "/d", ACCESS, value, XattrFlags::empty(), FOLLOW)
                     }
                 };
                 close(false).expect("opened");
                 std::thread::yield_now();
                 close(true).expect("closed");
+                if round % 3 == 2 {
+                    // It stayed as the mask had made it.
+                    vfs.chmod(&tree.context, At::Cwd, "/d", 0o755, FOLLOW).expect("changed");
+                }
                 let then = tree.list(At::Cwd, "/d");
                 std::thread::yield_now();
                 assert_eq!(tree.list(At::Cwd, "/d"), then, "something changed after permission was taken away");

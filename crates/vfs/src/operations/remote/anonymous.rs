@@ -21,14 +21,14 @@ use crate::{
         remote::create::{attr_of_new, loaded_inode},
         step::{Step, Stop},
     },
-    types::cred::PermView,
+    types::cred::Permissions,
 };
 
 /// A file without a name that is to be made.
 pub(crate) struct Anonymous {
     /// The directory whose superblock the file is made on.
     dir: Counted<Dentry>,
-    perm: PermView,
+    permissions: Permissions,
     /// The permission bits that the umask has cleared.
     umasked: u32,
     linkable: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Anonymous {
 /// takes one call for a directory at a time gets one.
 pub(crate) fn prepare(
     dir: Shared<'_, Dentry>,
-    perm: PermView,
+    permissions: Permissions,
     umasked: u32,
     linkable: bool,
     guard: &Guard,
@@ -53,7 +53,7 @@ pub(crate) fn prepare(
         return Err(Error::NoEntry.into());
     }
     let reports = inode_report_count(dir.sb());
-    Ok(Box::new(Anonymous { dir, perm, umasked, linkable, now: Timestamp::now().0, reports }))
+    Ok(Box::new(Anonymous { dir, permissions, umasked, linkable, now: Timestamp::now().0, reports }))
 }
 
 impl PreparedChange for Anonymous {
@@ -66,7 +66,7 @@ impl PreparedChange for Anonymous {
 
     fn commit(&self, backing: &dyn Backing) -> Result<Self::Ack> {
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
-        let attr = &attr_of_new(Make::File, &self.perm, 0, self.now);
+        let attr = &attr_of_new(Make::File, &self.permissions, 0, self.now);
         let change = Change::CreateAnonymous { dir: self.dir.inode().ino, attr, umasked: self.umasked };
         let Ack::Made(made) = commit(self.sb(), backing, &change)? else { return Err(Error::Io) };
         charge.keep();

@@ -4,20 +4,25 @@
 use pando_sync::pin;
 
 use crate::{
-    AttrMask, NodeAttr, Result, Timestamp,
+    AclSupport, AttrMask, NodeAttr, Result, Timestamp,
     caches::{refresh::refresh_inode, write_back::store_first},
-    objects::inode::Inode,
+    objects::{inode::Inode, permissions::permissions_of},
     operations::permit::revoking,
     types::{
-        cred::PermView,
+        cred::Permissions,
         stat::{S_ISGID, S_ISUID},
         xattr_class::is_acl,
     },
 };
 
-/// Changes mode, owner and group as one record. The backing is told which of them are `meant`, and
-/// of privileges that are dropped. The caller holds no guard and no lock.
-pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+/// Changes mode, owner, group and ACLs as one record. The backing is told which of them are
+/// `meant`, of privileges that are dropped, and of the ACL that follows the mode. The caller holds
+/// no guard and no lock.
+pub(crate) fn change_permissions(
+    inode: &Inode,
+    meant: AttrMask,
+    change: impl Fn(Permissions) -> Result<Permissions>,
+) -> Result<()> {
     let privileged = inode.perm(&pin()).mode & (S_ISUID | S_ISGID) != 0;
     if !meant.contains(AttrMask::MODE) && privileged {
         // The rest of the mode is stored as well, so it must be the mode that others have stored
@@ -27,15 +32,18 @@ pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermVi
     revoking(inode, change, |change, _| {
         let mut now = Timestamp::now().0;
         let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
-            let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
-            let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
-            (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
+            let Permissions { perm, acls } = change(permissions_of(attr))?;
+            let mut changed = meant | AttrMask::CTIME;
+            for (what, differs) in [(AttrMask::MODE, perm.mode != attr.mode), (AttrMask::ACLS, acls != attr.acls)] {
+                changed |= if differs { what } else { AttrMask::empty() };
+            }
+            (attr.mode, attr.uid, attr.gid, attr.acls) = (perm.mode, perm.uid, perm.gid, acls);
             now = store_ctime(attr, now);
-            Ok(meant | mode | AttrMask::CTIME)
+            Ok(changed)
         })?;
         // The record is still the one that was stored: a thread that changes it holds the same
         // lock.
-        inode.change_perm(&pin(), change)?;
+        inode.change_permissions(&pin(), change)?;
         inode.touch_as_stored(now);
         if has_acl(inode) {
             // The store has changed the ACL, too.
@@ -45,10 +53,11 @@ pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermVi
     })
 }
 
-/// Whether an ACL of the inode is cached.
+/// Whether the store has ACLs of its own, and one of this inode is cached.
 fn has_acl(inode: &Inode) -> bool {
     let guard = pin();
-    inode.shard.sb.has_acls && inode.cached_xattrs(&guard).flatten().is_some_and(|map| map.names().any(is_acl))
+    inode.shard.sb.acls == AclSupport::Store
+        && inode.cached_xattrs(&guard).flatten().is_some_and(|map| map.names().any(is_acl))
 }
 
 /// Sets atime and mtime, at the time `now`.

@@ -18,20 +18,20 @@ use crate::{
     },
     operations::{
         locks::Locks,
-        make::{ChargeGuard, Make, bind, may_make, new_perm},
+        make::{ChargeGuard, Make, bind, may_make, new_permissions},
         parent::Parent,
         remote::change::{ChangingName, PreparedChange},
         remote::lookup::expect_free,
         step::Step,
     },
-    types::cred::PermView,
+    types::cred::Permissions,
 };
 
 /// An inode that is to be made.
 pub(crate) struct Create<'m> {
     place: ChangingName,
     make: Make<'m>,
-    perm: PermView,
+    permissions: Permissions,
     /// The permission bits that the umask has cleared.
     umasked: u32,
     now: i64,
@@ -54,13 +54,15 @@ pub(crate) fn prepare<'m>(
     if parent.directory()?.is_removed(guard) {
         return Err(Error::NoEntry.into());
     }
-    let perm = new_perm(context, parent, make.kind(), mode, guard);
-    let umasked = mode & !perm.mode & 0o777;
-    Ok(Box::new(Create { place: ChangingName::new(&place, name)?, make, perm, umasked, now: Timestamp::now().0 }))
+    let permissions = new_permissions(context, parent, make.kind(), mode, guard);
+    let umasked = mode & !permissions.perm.mode & 0o777;
+    let (place, now) = (ChangingName::new(&place, name)?, Timestamp::now().0);
+    Ok(Box::new(Create { place, make, permissions, umasked, now }))
 }
 
 /// The attributes of an inode that is to be made, except for its number.
-pub(crate) fn attr_of_new(make: Make<'_>, perm: &PermView, nlink: u32, now: i64) -> NodeAttr {
+pub(crate) fn attr_of_new(make: Make<'_>, permissions: &Permissions, nlink: u32, now: i64) -> NodeAttr {
+    let perm = &permissions.perm;
     let target: Box<[u8]> = if let Make::Symlink(target) = make { target.into() } else { Box::default() };
     let now = Timestamp(now);
     NodeAttr {
@@ -78,6 +80,7 @@ pub(crate) fn attr_of_new(make: Make<'_>, perm: &PermView, nlink: u32, now: i64)
         ctime: now,
         btime: now,
         target,
+        acls: permissions.acls.clone(),
     }
 }
 
@@ -100,7 +103,7 @@ impl PreparedChange for Create<'_> {
         let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let (dir, name) = (self.place.parent().ino, &*self.place.name);
         let nlink = if matches!(self.make, Make::Directory) { 2 } else { 1 };
-        let attr = &attr_of_new(self.make, &self.perm, nlink, self.now);
+        let attr = &attr_of_new(self.make, &self.permissions, nlink, self.now);
         let change = Change::Create { dir, name, attr, umasked: self.umasked };
         let Ack::Made(made) = commit(self.sb(), backing, &change)? else {
             // The backing has made an inode and has not said which.

@@ -11,7 +11,7 @@ use crate::{
     operations::{
         bound::Bound,
         locks::Locks,
-        make::{WHITEOUT, new_perm},
+        make::{WHITEOUT, new_permissions},
         moving::{Found, Move, Needs},
         parent::Parent,
         remote::change::{ChangingName, PreparedChange},
@@ -59,8 +59,8 @@ pub(crate) fn prepare<'g>(
         return Ok(Commit::Local(()));
     };
     let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| {
-        let perm = new_perm(context, prepared.old.parent, WHITEOUT.kind(), 0, guard);
-        attr_of_new(WHITEOUT, &perm, 1, Timestamp::now().0)
+        let permissions = new_permissions(context, prepared.old.parent, WHITEOUT.kind(), 0, guard);
+        attr_of_new(WHITEOUT, &permissions, 1, Timestamp::now().0)
     });
     let (ino, target) = (prepared.old.inode().ino, prepared.target.as_ref().map(|target| target.inode().ino));
     let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);

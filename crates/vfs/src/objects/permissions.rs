@@ -1,0 +1,76 @@
+//! The permissions of an inode: mode, owner, group and ACLs, one immutable record that is replaced
+//! as a whole. Until the first change, an inode without ACLs has no record: `initial` is in force.
+
+use std::sync::Arc;
+
+use pando_sync::{AtomicCounted, Counted, Guard};
+
+use crate::{
+    Charge, Driver, NodeAttr, Result,
+    objects::xattr_map::cost_of,
+    types::{
+        acl::{Acl, AclKind, Acls},
+        cred::{PermView, Permissions},
+    },
+};
+
+/// The charge for an ACL in a tree in memory: that for an extended attribute.
+pub(crate) fn cost_of_acl(kind: AclKind, acl: &Acl) -> Charge {
+    cost_of(kind.name().as_bytes(), acl.as_xattr().len())
+}
+
+/// Mode, owner, group and ACLs in the form of a backing.
+pub(crate) fn permissions_of(attr: &NodeAttr) -> Permissions {
+    Permissions { perm: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid }, acls: attr.acls.clone() }
+}
+
+/// The record, if there is one. Atomic pointer.
+pub(super) struct Record(AtomicCounted<Permissions>);
+
+impl Record {
+    /// That of a new inode: none if mode, owner and group say everything.
+    pub(super) fn new(permissions: Permissions) -> Self {
+        Self(AtomicCounted::new(permissions.acls.is_some().then(|| Counted::new(permissions))))
+    }
+
+    #[inline]
+    pub(super) fn perm(&self, initial: PermView, guard: &Guard) -> PermView {
+        match self.0.load(guard) {
+            None => initial,
+            Some(record) => record.to_ref().perm,
+        }
+    }
+
+    #[inline]
+    pub(super) fn get<'g>(&self, initial: PermView, guard: &'g Guard) -> (PermView, Option<&'g Arc<Acls>>) {
+        match self.0.load(guard) {
+            None => (initial, None),
+            Some(record) => (record.to_ref().perm, record.to_ref().acls.as_ref()),
+        }
+    }
+
+    pub(super) fn change(
+        &self,
+        initial: PermView,
+        guard: &Guard,
+        mut change: impl FnMut(Permissions) -> Result<Permissions>,
+    ) -> Result<()> {
+        loop {
+            let now = self.0.load(guard);
+            let new = change(now.map_or_else(|| initial.into(), |record| record.to_ref().clone()))?;
+            if self.0.compare_exchange(now, Some(Counted::new(new))).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The inode is freed: gives back the charges for its ACLs.
+    pub(super) fn release(&self, driver: &dyn Driver) {
+        if self.0.is_none() {
+            return;
+        }
+        if let Some(acls) = self.0.swap(None).and_then(|record| record.acls.clone()) {
+            acls.iter().for_each(|(kind, acl)| driver.release(cost_of_acl(kind, acl)));
+        }
+    }
+}
