@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use pando_vfs::{At, DentryRef, Error, Result, SetAttr, Walk, XATTR_ACL_ACCESS, XattrFlags};
+use pando_vfs::{AclSupport, At, DentryRef, Error, Result, SetAttr, Walk, XATTR_ACL_ACCESS, XattrFlags};
 
 use super::{Caller, Server, caller::S_ISGID, is_xcreate};
 
@@ -94,6 +94,10 @@ impl Server {
     pub fn removexattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<()> {
         self.guarded("removexattr", || {
             let dentry = self.nodes.get(node)?;
+            if name == XATTR_ACL_ACCESS.as_bytes() && self.vfs.acls() == AclSupport::Namespace {
+                // As on tmpfs. Not all file systems of a host do this.
+                self.clear_setgid(caller, &dentry)?;
+            }
             self.vfs.removexattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
         })
     }
