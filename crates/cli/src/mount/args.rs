@@ -156,7 +156,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
-    /// Let other users access the tree; the permission bits and POSIX ACLs decide
+    /// Let other users access the tree; mode bits and ACLs decide
     ///
     /// Users other than root may use this only if /etc/fuse.conf has a line user_allow_other.
     #[arg(long)]

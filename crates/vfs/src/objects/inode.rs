@@ -17,7 +17,7 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use pando_sync::{AtomicCounted, BlockBox, Guard, pin};
+use pando_sync::{AtomicCounted, BlockBox, Guard, Object, pin};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
@@ -150,7 +150,7 @@ impl Inode {
             shard,
         };
         inode.set_stored_blocks(attr.blocks);
-        inode.shard.sb.inodes.count_extra(0, inode.target_len());
+        inode.shard.sb.inodes.count_extra(0, inode.target_len() + permissions_of(attr).held_bytes());
         inode
     }
 
@@ -160,9 +160,8 @@ impl Inode {
     /// answer.
     pub(crate) fn refresh(&self, attr: &NodeAttr, subdirs: Option<Subdirs>, guard: &Guard) {
         // A write drops setuid and setgid at once. The backing may learn that later.
-        const PRIVILEGES: u32 = 0o6000;
         let known = self.dirty();
-        let dropped = if known.contains(AttrMask::MODE) { PRIVILEGES & !self.perm(guard).mode } else { 0 };
+        let dropped = if known.contains(AttrMask::MODE) { 0o6000 & !self.perm(guard).mode } else { 0 };
         let mut permissions = permissions_of(attr);
         permissions.perm.mode &= !dropped;
         if self.permissions(guard) != (permissions.perm, permissions.acls.as_ref()) {
@@ -493,7 +492,11 @@ impl Inode {
         guard: &Guard,
         change: impl FnMut(Permissions) -> Result<Permissions>,
     ) -> Result<()> {
-        self.perm.change(self.initial_perm, guard, change)
+        let (was, is) = self.perm.change(self.initial_perm, guard, change)?;
+        if self.backed {
+            self.shard.sb.inodes.count_extra(was, is);
+        }
+        Ok(())
     }
 
     /// Counts the bytes of the cached extended attributes for the limit of the inode cache.
@@ -580,7 +583,9 @@ impl Drop for Inode {
     fn drop(&mut self) {
         let sb = &self.shard.sb;
         if self.backed {
-            sb.inodes.count_extra(self.target_len(), 0);
+            sb.inodes.count_extra(self.target_len() + self.perm.take(|_| {}), 0);
+        } else {
+            self.perm.take(|what| sb.driver.release(what));
         }
         if self.has_xattrs()
             && let Some(xattrs) = self.xattrs.swap(None)
@@ -590,9 +595,6 @@ impl Drop for Inode {
             } else {
                 xattrs.take(|name, value| sb.driver.release(cost_of(name, value.len())));
             }
-        }
-        if !self.backed {
-            self.perm.release(&*sb.driver);
         }
     }
 }

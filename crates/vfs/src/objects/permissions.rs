@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use pando_sync::{AtomicCounted, Counted, Guard};
+use pando_sync::{AtomicCounted, Counted, Guard, Object};
 
 use crate::{
-    Charge, Driver, NodeAttr, Result,
+    Charge, NodeAttr, Result,
     objects::xattr_map::cost_of,
     types::{
         acl::{Acl, AclKind, Acls},
@@ -49,28 +49,30 @@ impl Record {
         }
     }
 
+    /// Returns the bytes of the ACLs before and after.
     pub(super) fn change(
         &self,
         initial: PermView,
         guard: &Guard,
         mut change: impl FnMut(Permissions) -> Result<Permissions>,
-    ) -> Result<()> {
+    ) -> Result<(usize, usize)> {
         loop {
             let now = self.0.load(guard);
             let new = change(now.map_or_else(|| initial.into(), |record| record.to_ref().clone()))?;
+            let bytes = (now.map_or(0, |record| record.to_ref().held_bytes()), new.held_bytes());
             if self.0.compare_exchange(now, Some(Counted::new(new))).is_ok() {
-                return Ok(());
+                return Ok(bytes);
             }
         }
     }
 
-    /// The inode is freed: gives back the charges for its ACLs.
-    pub(super) fn release(&self, driver: &dyn Driver) {
+    /// The inode is freed. Calls `each` with the charge for each of its ACLs. Returns their bytes.
+    pub(super) fn take(&self, each: impl Fn(Charge)) -> usize {
         if self.0.is_none() {
-            return;
+            return 0;
         }
-        if let Some(acls) = self.0.swap(None).and_then(|record| record.acls.clone()) {
-            acls.iter().for_each(|(kind, acl)| driver.release(cost_of_acl(kind, acl)));
-        }
+        let Some(record) = self.0.swap(None) else { return 0 };
+        record.acls.iter().flat_map(|acls| acls.iter()).for_each(|(kind, acl)| each(cost_of_acl(kind, acl)));
+        record.held_bytes()
     }
 }

@@ -29,7 +29,11 @@ pub(crate) struct Permissions {
     pub acls: Option<Arc<Acls>>,
 }
 
-impl Object for Permissions {}
+impl Object for Permissions {
+    fn held_bytes(&self) -> usize {
+        self.acls.iter().flat_map(|acls| acls.iter()).map(|(_, acl)| acl.as_xattr().len()).sum()
+    }
+}
 
 impl From<PermView> for Permissions {
     fn from(perm: PermView) -> Self {
