@@ -1,7 +1,9 @@
 //! Several users on a mount, and POSIX ACLs. On `pando mount --source`, each user may do what that
-//! user may do in the source. In memory and in a store, each user may do what that user may do in
-//! a directory of the host that has the same files.
+//! user may do in the source. In memory and in a store, each user may do what that user may do on a
+//! tmpfs that has the same files.
 
+#[path = "../../vfs/tests/support/acl.rs"]
+mod acl;
 mod common;
 mod requests;
 mod source_pair;
@@ -16,6 +18,7 @@ use std::{
     process::Command,
 };
 
+use acl::{ACCESS, DEFAULT, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, value as acl};
 use common::{Mounted, can_mount, has, set, skipped};
 use pandofs_testkit::await_value;
 use requests::alone;
@@ -27,28 +30,6 @@ use rustix::{
 };
 use source_pair::{Pair, has_all_users};
 use tempfile::TempDir;
-
-const ACCESS: &str = "system.posix_acl_access";
-const DEFAULT: &str = "system.posix_acl_default";
-
-/// Tags of the entries of an ACL, as Linux encodes them.
-const USER_OBJ: u16 = 1;
-const USER: u16 = 2;
-const GROUP_OBJ: u16 = 4;
-const GROUP: u16 = 8;
-const MASK: u16 = 16;
-const OTHER: u16 = 32;
-
-/// The value of the extended attribute for an ACL: tag, permissions, user or group.
-fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        value.extend(tag.to_le_bytes());
-        value.extend(permissions.to_le_bytes());
-        value.extend(if matches!(*tag, USER | GROUP) { *id } else { u32::MAX }.to_le_bytes());
-    }
-    value
-}
 
 fn acl_of(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 1024];
@@ -436,11 +417,12 @@ fn mode_and_acl_change_together_as_on_the_host() {
             fs::create_dir(root.join("dir")).unwrap();
             std::os::unix::fs::symlink("file", root.join("link")).unwrap();
         });
+        let places = ["file", "dir", "link"].map(|name| [(name, ACCESS), (name, DEFAULT)]).concat();
         let good = acls();
         let mut values: Vec<Vec<u8>> = good.clone();
         values.extend([vec![], good[1][..4].to_vec(), good[1][..good[1].len() - 8].to_vec(), b"nonsense".to_vec()]);
         for (number, value) in values.iter().enumerate() {
-            for (name, kind) in ["file", "dir", "link"].into_iter().flat_map(|name| [(name, ACCESS), (name, DEFAULT)]) {
+            for &(name, kind) in &places {
                 let what = format!("ACL {number} as {kind} of {name}");
                 twins.same(name, &what, |path| (set_acl(path, kind, value), facts(path)));
             }
@@ -456,9 +438,7 @@ fn mode_and_acl_change_together_as_on_the_host() {
                 }
             }
             if number % 2 == 0 {
-                for (name, kind) in
-                    ["file", "dir", "link"].into_iter().flat_map(|name| [(name, ACCESS), (name, DEFAULT)])
-                {
+                for &(name, kind) in &places {
                     let removed = |path: &Path| (rustix::fs::lremovexattr(path, kind), facts(path));
                     twins.same(name, &format!("{kind} of {name}, removed"), removed);
                 }

@@ -243,8 +243,8 @@ impl Server {
         if self.lists_by_node { Directory::Node(node) } else { Directory::Handle(handle) }
     }
 
-    /// Whether an ACL may forbid this caller what the mode allows. The kernel checks the ACLs, and
-    /// the server does not read them.
+    /// Whether an ACL of the store may forbid this caller what the mode allows. The kernel checks
+    /// such ACLs, and the server does not read them.
     fn may_be_restricted(&self, caller: Caller) -> bool {
         self.has_others && caller.uid != 0 && self.vfs.acls() == AclSupport::Store
     }

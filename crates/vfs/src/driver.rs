@@ -128,7 +128,7 @@ pub enum Charge {
     Inode,
     /// A hard link to an inode that has a name.
     Link,
-    /// An extended attribute; the size of its name and value in bytes.
+    /// An extended attribute or an ACL; the size of its name and value in bytes.
     Xattr(usize),
     /// The target of a symbolic link; its size in bytes.
     Target(usize),

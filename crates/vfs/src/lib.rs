@@ -263,7 +263,7 @@ pub use operations::exports::Exports;
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;
 pub use types::{
-    acl::{Acl, Acls},
+    acl::{Acl, Acls, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT, is_acl},
     cred::Credentials,
     directory_locks::DirectoryLocks,
     error::{Error, Result},
@@ -274,7 +274,6 @@ pub use types::{
     packed::{Next, Packed},
     stat::*,
     time::*,
-    xattr_class::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT, is_acl},
 };
 
 /// Tests of the examples in the README.

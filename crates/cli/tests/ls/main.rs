@@ -1,6 +1,8 @@
 //! `pando ls` compared with GNU ls and find, on its own file systems and on those of this machine.
 //! Also its exit codes, limits, and output on a terminal.
 
+#[path = "../../../vfs/tests/support/acl.rs"]
+mod acl;
 mod colours;
 #[path = "../common/mod.rs"]
 mod common;

@@ -21,9 +21,10 @@ use std::{
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 use crate::{
+    acl::access_list,
     common::{pando, said},
     find::{agree, xattrs_agree},
-    tree::{NAMES, access_list, on_each_empty_file_system},
+    tree::{NAMES, on_each_empty_file_system},
 };
 
 const EVERY_DAY: usize = 2000;

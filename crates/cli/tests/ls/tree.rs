@@ -9,7 +9,10 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-use crate::mount::Mounted;
+use crate::{
+    acl::{ACCESS, DEFAULT, access_list},
+    mount::Mounted,
+};
 
 /// Names that are hard to print.
 pub const NAMES: &[&[u8]] = &[
@@ -124,24 +127,8 @@ pub fn populate_attributes(root: &Path) {
     if rustix::process::geteuid().is_root() {
         set("ln", "trusted.link", b"of the link itself");
     }
-    set("a b", "system.posix_acl_access", &access_list(1, [7, 4, 5, 5, 5]));
-    set("dir", "system.posix_acl_default", &access_list(1, [7, 5, 5, 5, 5]));
-}
-
-/// An access control list that names a user, with the permissions of the owner, that user, the
-/// group, the mask of both, and others: version 2, then tag, permissions and id of each, as in the
-/// kernel's `posix_acl_xattr.h`.
-pub fn access_list(uid: u32, [owner, named, group, mask, others]: [u16; 5]) -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
-    let entries =
-        [(1_u16, owner, NOBODY), (2, named, uid), (4, group, NOBODY), (0x10, mask, NOBODY), (0x20, others, NOBODY)];
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        value.extend(tag.to_le_bytes());
-        value.extend(permissions.to_le_bytes());
-        value.extend(id.to_le_bytes());
-    }
-    value
+    set("a b", ACCESS, &access_list(1, [7, 4, 5, 5, 5]));
+    set("dir", DEFAULT, &access_list(1, [7, 5, 5, 5, 5]));
 }
 
 /// Runs a test on the tree, on each file system that this machine can mount.

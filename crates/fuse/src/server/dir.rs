@@ -40,8 +40,8 @@ impl Server {
     ///
     /// # Errors
     /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable,
-    /// and for others if the tree has ACLs (single calls are checked by the kernel); see
-    /// [`Server`].
+    /// and for others if the store has ACLs of its own (single calls are checked by the kernel);
+    /// see [`Server`].
     pub fn xgetdents(
         &self,
         caller: Caller,

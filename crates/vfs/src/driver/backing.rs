@@ -161,7 +161,8 @@ pub enum AclSupport {
     None,
     /// The namespace checks ACLs and permissions, keeps both in step with the mode, and gives new
     /// inodes the default ACL of their directory. The store keeps them beside the other attributes
-    /// ([`NodeAttr::acls`]), and they are not among its extended attributes. So it is in memory.
+    /// ([`NodeAttr::acls`]), and they are not among its extended attributes. A tree in memory works
+    /// in this way, too.
     Namespace,
     /// The store does this, for example a file system of a kernel. The ACLs are extended
     /// attributes. The namespace lets only the owner change them. Its own checks of permission know

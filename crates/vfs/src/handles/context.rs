@@ -166,7 +166,7 @@ impl Context {
     }
 
     /// Whether a kernel that mounts this tree with `default_permissions` checks the permission bits
-    /// before each call. If so, the credentials only decide who owns new files.
+    /// and ACLs before each call. If so, the credentials only decide who owns new files.
     #[must_use]
     pub fn checked_by_caller(mut self, checked: bool) -> Self {
         self.checked_by_caller = checked;

@@ -563,7 +563,7 @@ impl Inode {
     }
 
     /// Gives back the charges of an inode in memory other than the one for the inode itself and
-    /// those for extended attributes.
+    /// those for extended attributes and ACLs.
     #[cold]
     fn release_other_charges(&self) {
         let driver = &self.shard.sb.driver;

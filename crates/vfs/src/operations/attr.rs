@@ -285,7 +285,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     inode.drop_capabilities()
 }
 
-/// Changes mode, owner, group and ACLs as one record. A backing is told which of them are `meant`.
+/// Changes mode, owner, group and ACLs as one record. `meant` are those that a backing must store.
 /// The caller holds no guard and no lock.
 pub(crate) fn change_permissions(
     inode: &Inode,

@@ -15,9 +15,9 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk, XattrFlags,
-        acl::AclKind,
+        acl::{AclKind, is_acl},
         stat::S_ISVTX,
-        xattr_class::{Class, is_acl},
+        xattr_class::Class,
         xattr_map::XattrMap,
     },
 };
@@ -108,13 +108,10 @@ impl Vfs {
 
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
-        if let Some(kind) = AclKind::of(name) {
-            let dentry = self.lookup_at(context, at, path, flags)?;
+        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
             let inode = dentry.0.inode();
-            if inode.shard.sb.acls == AclSupport::Namespace {
-                Class::System.check(name, context, inode, Access::READ)?;
-                return inode.acl(kind).ok_or(Error::NoData);
-            }
+            Class::System.check(name, context, inode, Access::READ)?;
+            return inode.acl(kind).ok_or(Error::NoData);
         }
         let check = |inode: &Inode| Class::of(name).check(name, context, inode, Access::READ);
         let value = |_: &Inode, map: Option<&XattrMap>, _: &Guard| map?.get(name).map(<[u8]>::to_vec);
@@ -190,8 +187,8 @@ impl Vfs {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        if let Some(done) = self.set_acl(context, (at, path), flags, (name, Some(value))) {
-            return done;
+        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
+            return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)));
         }
         let edit = |map: &mut XattrMap| {
             // CREATE and REPLACE together never succeed. The error says which one fails.
@@ -251,22 +248,18 @@ impl Vfs {
         Ok(())
     }
 
-    /// Sets or removes an ACL, if this attribute is one and the namespace checks it.
-    fn set_acl(
+    /// The file at a path, if this attribute is an ACL that the namespace checks there.
+    fn lookup_acl(
         &self,
         context: &Context,
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
-        (name, value): (&[u8], Option<&[u8]>),
-    ) -> Option<Result<()>> {
-        let kind = AclKind::of(name)?;
-        let dentry = match self.lookup_at(context, at, path, flags) {
-            Ok(dentry) => dentry,
-            Err(error) => return Some(Err(error)),
-        };
-        let inode = dentry.0.inode();
-        let is_here = inode.shard.sb.acls == AclSupport::Namespace;
-        is_here.then(|| retry_after_reclaim(|| set_acl(context, inode, kind, value)))
+        name: &[u8],
+    ) -> Result<Option<(DentryRef, AclKind)>> {
+        let Some(kind) = AclKind::of(name) else { return Ok(None) };
+        let dentry = self.lookup_at(context, at, path, flags)?;
+        let is_here = dentry.0.inode().shard.sb.acls == AclSupport::Namespace;
+        Ok(is_here.then_some((dentry, kind)))
     }
 
     /// Whether this tree has POSIX ACLs, and who checks them.
@@ -317,8 +310,8 @@ impl Vfs {
 
     fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
-        if let Some(done) = self.set_acl(context, (at, path), flags, (name, None)) {
-            return done;
+        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
+            return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None));
         }
         let edit = |map: &mut XattrMap| map.remove(name).map(Some).ok_or(Error::NoData);
         self.change_xattrs(context, (at, path), flags, (name, None), edit)

@@ -7,13 +7,18 @@
 //!
 //! As an extended attribute it is a version and then entries of 8 bytes: tag, permissions, id.
 
-use crate::{
-    Access, Error, Result,
-    types::{
-        stat::S_IRWXG,
-        xattr_class::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT},
-    },
-};
+use crate::{Access, Error, Result, types::stat::S_IRWXG};
+
+/// The extended attribute by which programs read and set the ACL that is checked.
+pub const XATTR_ACL_ACCESS: &str = "system.posix_acl_access";
+/// That of the ACL that new inodes of a directory inherit.
+pub const XATTR_ACL_DEFAULT: &str = "system.posix_acl_default";
+
+/// Whether this extended attribute is a POSIX ACL.
+#[must_use]
+pub fn is_acl(name: &[u8]) -> bool {
+    AclKind::of(name).is_some()
+}
 
 const VERSION: u32 = 2;
 const HEAD: usize = 4;

@@ -1,16 +1,5 @@
 //! The namespaces of extended attributes.
 
-/// The extended attribute by which programs read and set the ACL that is checked.
-pub const XATTR_ACL_ACCESS: &str = "system.posix_acl_access";
-/// That of the ACL that new inodes of a directory inherit.
-pub const XATTR_ACL_DEFAULT: &str = "system.posix_acl_default";
-
-/// Whether this extended attribute is a POSIX ACL.
-#[must_use]
-pub fn is_acl(name: &[u8]) -> bool {
-    [XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT].iter().any(|acl| name == acl.as_bytes())
-}
-
 /// The namespace of an extended attribute, and the permission that it needs (xattr(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -20,8 +9,8 @@ pub(crate) enum Class {
     Trusted,
     /// `security.`: every caller may read it, only capable callers may write it.
     Security,
-    /// `system.`: Linux's own. Only ACLs are supported, in a tree whose backing has them: every
-    /// caller may read them, and the owner may write them.
+    /// `system.`: Linux's own. Only ACLs are supported, in a tree that has them: every caller may
+    /// read them, and the owner may write them.
     System,
     /// Any other namespace.
     Unknown,

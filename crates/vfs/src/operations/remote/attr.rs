@@ -9,15 +9,15 @@ use crate::{
     objects::{inode::Inode, permissions::permissions_of},
     operations::permit::revoking,
     types::{
+        acl::is_acl,
         cred::Permissions,
         stat::{S_ISGID, S_ISUID},
-        xattr_class::is_acl,
     },
 };
 
-/// Changes mode, owner, group and ACLs as one record. The backing is told which of them are
-/// `meant`, of privileges that are dropped, and of the ACL that follows the mode. The caller holds
-/// no guard and no lock.
+/// Changes mode, owner, group and ACLs as one record. The backing stores those that are `meant`. It
+/// also stores the mode if privileges are dropped, and the ACL if it follows the mode. The caller
+/// holds no guard and no lock.
 pub(crate) fn change_permissions(
     inode: &Inode,
     meant: AttrMask,
