@@ -108,7 +108,9 @@ impl Vfs {
 
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
-        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
+        if let Some(kind) = AclKind::of(name)
+            && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
+        {
             let inode = dentry.0.inode();
             Class::System.check(name, context, inode, Access::READ)?;
             return inode.acl(kind).ok_or(Error::NoData);
@@ -187,7 +189,9 @@ impl Vfs {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
+        if let Some(kind) = AclKind::of(name)
+            && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
+        {
             return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)));
         }
         let edit = |map: &mut XattrMap| {
@@ -248,18 +252,17 @@ impl Vfs {
         Ok(())
     }
 
-    /// The file at a path, if this attribute is an ACL that the namespace checks there.
-    fn lookup_acl(
+    /// The file at a path, if the namespace checks its ACLs.
+    #[cold]
+    fn lookup_acl_holder(
         &self,
         context: &Context,
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
-        name: &[u8],
-    ) -> Result<Option<(DentryRef, AclKind)>> {
-        let Some(kind) = AclKind::of(name) else { return Ok(None) };
+    ) -> Result<Option<DentryRef>> {
         let dentry = self.lookup_at(context, at, path, flags)?;
         let is_here = dentry.0.inode().shard.sb.acls == AclSupport::Namespace;
-        Ok(is_here.then_some((dentry, kind)))
+        Ok(is_here.then_some(dentry))
     }
 
     /// Whether this tree has POSIX ACLs, and who checks them.
@@ -310,7 +313,9 @@ impl Vfs {
 
     fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
-        if let Some((dentry, kind)) = self.lookup_acl(context, (at, path), flags, name)? {
+        if let Some(kind) = AclKind::of(name)
+            && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
+        {
             return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None));
         }
         let edit = |map: &mut XattrMap| map.remove(name).map(Some).ok_or(Error::NoData);
