@@ -255,8 +255,11 @@ impl Generator {
         }
     }
 
-    /// The value of an ACL, mostly a valid one.
+    /// The value of an ACL, mostly a valid one. An empty one removes the ACL.
     fn acl(&mut self) -> Vec<u8> {
+        if self.rng.chance(5) {
+            return Vec::new();
+        }
         let (owner, user, group, named_group, mask, other) = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20);
         let mut tags = vec![owner];
         tags.extend((0..self.rng.below(3)).map(|_| user));

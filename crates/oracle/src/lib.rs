@@ -117,7 +117,8 @@ pub enum TreeKind {
     Memory,
     /// It has a backing, and checks ACLs.
     Backed,
-    /// It has a backing that checks ACLs, and does not know them in its own checks.
+    /// It has a backing that checks ACLs, and does not know them in its own checks. So there are
+    /// ACLs if there is no other user.
     Host,
 }
 
@@ -127,15 +128,16 @@ fn style(tree: TreeKind, mounted: bool) -> Style {
     let backed = tree != TreeKind::Memory;
     let limited = !backed && seed.is_multiple_of(5);
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
+    let users = root && seed.is_multiple_of(2);
     Style {
         seed,
         backed,
         mounted,
-        users: root && seed.is_multiple_of(2),
+        users,
         root,
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
         // On tmpfs an ACL takes no space.
-        acls: tree != TreeKind::Host && !limited,
+        acls: (tree != TreeKind::Host || !users) && !limited,
         limits: limited.then_some(Limits {
             bytes: 96 << 10,
             // Some trees are soon full, also of links and attributes, and some never.

@@ -189,11 +189,18 @@ impl Vfs {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        if let Some(kind) = AclKind::of(name)
+        let kind = AclKind::of(name);
+        // As Linux does since 6.2.
+        if kind.is_some() && value.is_empty() {
+            return self.removexattr_at(context, at, path, name, flags);
+        }
+        if let Some(kind) = kind
             && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
         {
             return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)));
         }
+        // An ACL is set whether there is one or not.
+        let how = if kind.is_some() { XattrFlags::empty() } else { how };
         let edit = |map: &mut XattrMap| {
             // CREATE and REPLACE together never succeed. The error says which one fails.
             match map.get(name).is_some() {
@@ -318,7 +325,11 @@ impl Vfs {
         {
             return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None));
         }
-        let edit = |map: &mut XattrMap| map.remove(name).map(Some).ok_or(Error::NoData);
+        let edit = |map: &mut XattrMap| match map.remove(name) {
+            // Not an error if there is no ACL. The backing decides.
+            None if is_acl(name) => Ok(None),
+            removed => removed.map(Some).ok_or(Error::NoData),
+        };
         self.change_xattrs(context, (at, path), flags, (name, None), edit)
     }
 }
