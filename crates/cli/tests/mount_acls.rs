@@ -23,7 +23,7 @@ use common::{Mounted, can_mount, has, set, skipped};
 use pandofs_testkit::await_value;
 use requests::alone;
 use rustix::{
-    fs::{Access, AtFlags, CWD, Gid, Mode, Uid, XattrFlags, accessat},
+    fs::{Access, AtFlags, CWD, Gid, Mode, StatxFlags, Uid, XattrFlags, accessat},
     io::Errno,
     process::umask,
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
@@ -40,6 +40,11 @@ fn acl_of(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
 
 /// A mount for all users. None if the directory has no ACLs.
 fn pair_for_all(options: &[&str]) -> Option<Pair> {
+    pair(&[&["--allow-other"], options].concat())
+}
+
+/// A mount of a directory with ACLs. None if there are none.
+fn pair(options: &[&str]) -> Option<Pair> {
     if !can_mount() || !has_all_users("a mount for other users") {
         return None;
     }
@@ -51,7 +56,7 @@ fn pair_for_all(options: &[&str]) -> Option<Pair> {
             return None;
         }
     }
-    let pair = Pair::of(source, &[&["--allow-other"], options].concat());
+    let pair = Pair::of(source, options);
     fs::set_permissions(pair.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     Some(pair)
 }
@@ -199,11 +204,20 @@ fn a_listing_shows_each_user_what_the_source_shows() {
 #[test]
 fn mode_and_acl_stay_in_step() {
     let _alone = alone();
-    let Some(pair) = pair_for_all(&[]) else { return };
-    let [file, shown] = both(&pair, "file");
+    for options in [&["--allow-other"][..], &[]] {
+        let Some(pair) = pair(options) else { return };
+        stay_in_step(&pair);
+    }
+}
+
+fn stay_in_step(pair: &Pair) {
+    let [file, shown] = both(pair, "file");
     fs::write(&file, "").unwrap();
     await_value(true, || shown.exists());
-    let facts = |path: &Path| (acl_of(path, ACCESS), fs::metadata(path).unwrap().mode());
+    let facts = |path: &Path| {
+        let (mode, [acl, _]) = facts(path);
+        (acl, u32::from(mode))
+    };
     let same = || {
         assert_eq!(facts(&shown), facts(&file));
         facts(&shown)
@@ -309,20 +323,24 @@ fn what_a_user_makes_belongs_to_that_user() {
 struct Twins {
     host: TempDir,
     mounted: Mounted,
-    /// For all users.
     options: Vec<String>,
     store: Option<TempDir>,
 }
 
 impl Twins {
-    /// One in memory, and one in a store. None if the host has no ACLs, or allows no mounts.
-    fn each(mut test: impl FnMut(Self)) {
+    /// One in memory, and one in a store, for all users. None if the host has no ACLs, or allows no
+    /// mounts.
+    fn each(test: impl FnMut(Self)) {
+        Self::each_with(&["--allow-other"], test);
+    }
+
+    fn each_with(mount: &[&str], mut test: impl FnMut(Self)) {
         let _alone = alone();
         if pair_for_all(&[]).is_none() {
             return;
         }
         for store in [None, Some(tempfile::tempdir().unwrap())] {
-            let mut options = vec!["--allow-other".to_owned()];
+            let mut options: Vec<String> = mount.iter().copied().map(str::to_owned).collect();
             if let Some(store) = &store {
                 options.extend(["--store".to_owned(), store.path().to_str().unwrap().to_owned()]);
             }
@@ -355,9 +373,11 @@ fn set_acl(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
     rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())
 }
 
-/// The mode and the ACLs of a file.
-fn facts(path: &Path) -> (u32, [Result<Vec<u8>, Errno>; 2]) {
-    (fs::symlink_metadata(path).unwrap().mode(), [ACCESS, DEFAULT].map(|name| acl_of(path, name)))
+/// The mode and the ACLs of a file. As `ls` does, it asks for the mode and for no time: the kernel
+/// may answer from its cache.
+fn facts(path: &Path) -> (u16, [Result<Vec<u8>, Errno>; 2]) {
+    let found = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MODE | StatxFlags::TYPE).unwrap();
+    (found.stx_mode, [ACCESS, DEFAULT].map(|name| acl_of(path, name)))
 }
 
 #[test]
@@ -411,40 +431,57 @@ fn a_listing_shows_each_user_what_it_shows_on_the_host() {
 /// Values that are refused, and chmod, chown and removals after ones that are not.
 #[test]
 fn mode_and_acl_change_together_as_on_the_host() {
+    // Without the option, the kernel does not know that an ACL changes the mode.
+    for options in [&["--allow-other"][..], &[], &["--attr-timeout", "60"]] {
+        Twins::each_with(options, |twins| {
+            twins.same("", "the files", |root| {
+                fs::write(root.join("file"), "").unwrap();
+                fs::create_dir(root.join("dir")).unwrap();
+                std::os::unix::fs::symlink("file", root.join("link")).unwrap();
+            });
+            let places = ["file", "dir", "link"].map(|name| [(name, ACCESS), (name, DEFAULT)]).concat();
+            let good = acls();
+            let mut values: Vec<Vec<u8>> = good.clone();
+            values.extend([vec![], good[1][..4].to_vec(), good[1][..good[1].len() - 8].to_vec(), b"nonsense".to_vec()]);
+            for (number, value) in values.iter().enumerate() {
+                for &(name, kind) in &places {
+                    let what = format!("ACL {number} as {kind} of {name}");
+                    twins.same(name, &what, |path| (set_acl(path, kind, value), facts(path)));
+                }
+                for mode in [0o640, 0o2705, 0o4777] {
+                    let chmod = |path: &Path| {
+                        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+                        let changed = facts(path);
+                        chown(path, Some(1001), Some(2000)).unwrap();
+                        (changed, facts(path))
+                    };
+                    for name in ["file", "dir"] {
+                        twins.same(name, &format!("ACL {number}, {mode:o}"), chmod);
+                    }
+                }
+                if number % 2 == 0 {
+                    for &(name, kind) in &places {
+                        let removed = |path: &Path| (rustix::fs::lremovexattr(path, kind), facts(path));
+                        twins.same(name, &format!("{kind} of {name}, removed"), removed);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// By strangers to the group, and by strangers to the file.
+#[test]
+fn strangers_change_acls_as_on_the_host() {
     Twins::each(|twins| {
         twins.same("", "the files", |root| {
             fs::write(root.join("file"), "").unwrap();
             fs::create_dir(root.join("dir")).unwrap();
-            std::os::unix::fs::symlink("file", root.join("link")).unwrap();
+            for name in ["file", "dir"] {
+                chown(root.join(name), Some(1001), Some(2000)).unwrap();
+            }
         });
-        let places = ["file", "dir", "link"].map(|name| [(name, ACCESS), (name, DEFAULT)]).concat();
         let good = acls();
-        let mut values: Vec<Vec<u8>> = good.clone();
-        values.extend([vec![], good[1][..4].to_vec(), good[1][..good[1].len() - 8].to_vec(), b"nonsense".to_vec()]);
-        for (number, value) in values.iter().enumerate() {
-            for &(name, kind) in &places {
-                let what = format!("ACL {number} as {kind} of {name}");
-                twins.same(name, &what, |path| (set_acl(path, kind, value), facts(path)));
-            }
-            for mode in [0o640, 0o2705, 0o4777] {
-                let chmod = |path: &Path| {
-                    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-                    let changed = facts(path);
-                    chown(path, Some(1001), Some(2000)).unwrap();
-                    (changed, facts(path))
-                };
-                for name in ["file", "dir"] {
-                    twins.same(name, &format!("ACL {number}, {mode:o}"), chmod);
-                }
-            }
-            if number % 2 == 0 {
-                for &(name, kind) in &places {
-                    let removed = |path: &Path| (rustix::fs::lremovexattr(path, kind), facts(path));
-                    twins.same(name, &format!("{kind} of {name}, removed"), removed);
-                }
-            }
-        }
-        // By a stranger to the group, and by a stranger to the file.
         for user in USERS {
             let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o2775)).unwrap();
             let set_by = |path: &Path| {
@@ -524,9 +561,12 @@ fn acls_survive_copies_by_programs() {
                  cp -a \"$SHOWN/$way\" \"$HOST/by-cp-$way\"
                  rsync -aA \"$SHOWN/$way/\" \"$HOST/by-rsync-$way\"
              done
-             cp -a . \"$SHOWN/own\"; setfacl -R -b \"$SHOWN/own\"";
+             cp -a . \"$SHOWN/own\"; setfacl -R -b \"$SHOWN/own\"
+             mkdir \"$SHOWN/gives\" \"$SHOWN/gives/import\"; setfacl -d -m u:1009:rwx \"$SHOWN/gives\"
+             \"$PANDO\" cp -a . \"$SHOWN/gives/cp\"; \"$PANDO\" import . \"$SHOWN/gives/import\"";
         let mut command = Command::new("sh");
-        let output = command.args(["-ec", script]).env("HOST", &host).env("SHOWN", &shown).output().unwrap();
+        command.args(["-ec", script]).env("HOST", &host).env("SHOWN", &shown);
+        let output = command.env("PANDO", env!("CARGO_BIN_EXE_pando")).output().unwrap();
         assert!(output.status.success(), "{}", common::said(&output));
         let expected = listed(&twins.host.path().join("tree"));
         assert!(expected.iter().any(|file| file.contains("default:user:1004:rwx")), "{expected:?}");
@@ -536,6 +576,9 @@ fn acls_survive_copies_by_programs() {
                 let copy = if shown.exists() { shown } else { host };
                 assert_eq!(listed(&copy), expected, "{copy:?}");
             }
+        }
+        for way in ["cp", "import"] {
+            assert_eq!(listed(&twins.mounted.path("gives").join(way)), expected, "pando {way}");
         }
         assert!(!listed(&twins.mounted.path("own")).concat().contains("1004"));
         let Twins { host: _host, mounted, options, store: Some(_store) } = twins else { return };

@@ -163,6 +163,8 @@ pub struct Server {
     /// Atomic: a single independent value.
     is_shut_down: AtomicBool,
     lists_by_node: bool,
+    /// The kernel checks ACLs.
+    kernel_knows_acls: bool,
     no_atime: bool,
     no_dir_atime: bool,
     suid: bool,
@@ -187,6 +189,7 @@ impl Server {
             options,
             is_shut_down: AtomicBool::new(false),
             lists_by_node: false,
+            kernel_knows_acls: false,
             no_atime: false,
             no_dir_atime: false,
             suid: false,
@@ -232,6 +235,11 @@ impl Server {
     /// From now on the kernel lists directories without opening them.
     pub(crate) fn list_by_node(&mut self) {
         self.lists_by_node = true;
+    }
+
+    /// From now on the kernel knows ACLs: after a change of one it asks for the mode.
+    pub(crate) fn check_acls_by_kernel(&mut self) {
+        self.kernel_knows_acls = true;
     }
 
     pub(crate) fn lists_by_node(&self) -> bool {

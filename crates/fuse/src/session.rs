@@ -174,6 +174,9 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     if agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
         dispatcher.server.list_by_node();
     }
+    if agreed.contains(InitFlags::POSIX_ACL) {
+        dispatcher.server.check_acls_by_kernel();
+    }
     info!(
         kernel = format_args!("{}.{}", init.major, init.minor),
         ?missing,

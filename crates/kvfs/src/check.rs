@@ -136,6 +136,9 @@ impl Check {
         self.report.inodes += 1;
         let (attr, stored) = (&inode.attr, self.contents.remove(&ino));
         self.space = self.space.wrapping_add(attr.blocks);
+        if attr.clone().fit_acls() {
+            self.problem(format!("inode {ino}: its ACLs do not fit its mode or its kind"));
+        }
         match inode.contents {
             Contents::File(number) => {
                 if let Some(other) = self.files.insert(number, ino) {

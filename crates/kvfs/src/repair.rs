@@ -81,7 +81,12 @@ impl Found {
             Table::Once => self.change(format!("a record with an unknown key is dropped: {key:?}")),
             Table::Contents => drop(self.contents.insert(ino, value.to_vec())),
             Table::Inodes => match Inode::decode(ino, value) {
-                Ok(inode) => drop(self.inodes.insert(ino, inode)),
+                Ok(mut inode) => {
+                    if inode.attr.fit_acls() {
+                        self.change(format!("inode {ino}: its ACLs are changed to fit its mode and its kind"));
+                    }
+                    self.inodes.insert(ino, inode);
+                }
                 Err(_) => self.change(format!("inode {ino}: is dropped, its record is damaged")),
             },
             Table::Names => match Names::decode(Some(value)) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use pando_records::{XCREATE, XCREATE_ROOT};
-use pando_vfs::{FileKind, Timestamp};
+use pando_vfs::{FileKind, Timestamp, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 
 use crate::{Options, Result, Summary, contents::Contents};
 
@@ -57,6 +57,13 @@ pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
     // Setting one of these two would make entries.
     let is_call = name == XCREATE.as_bytes() || name == XCREATE_ROOT.as_bytes();
     !is_call && (options.privileged || name.starts_with(b"user."))
+}
+
+/// The ACLs that the copy must not have, although its directory may have given them to it.
+pub(crate) fn lacked_acls(meta: &Meta, options: &Options) -> impl Iterator<Item = &'static str> {
+    let is_copied = options.privileged;
+    let has = |acl: &str| meta.xattrs.iter().any(|(name, _)| name == acl.as_bytes());
+    [XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT].into_iter().filter(move |acl| is_copied && !has(acl))
 }
 
 /// The first paths of files that have several names.

@@ -1,7 +1,7 @@
 //! A directory of the host, as source and as target.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     ffi::OsStr,
     fs, io,
     os::{
@@ -13,7 +13,7 @@ use std::{
 
 use pando_records::{Record, XATTR_SIZE_MAX, XCREATE, XCREATE_ROOT, XattrValue};
 use pando_scan::{Descent, Event, Mask, Walk, WalkOptions};
-use pando_vfs::{FileKind, Timestamp};
+use pando_vfs::{FileKind, Timestamp, XATTR_ACL_DEFAULT};
 use rustix::{
     fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags},
     io::Errno,
@@ -21,7 +21,7 @@ use rustix::{
 
 use crate::{
     Error, Options, Result,
-    entry::{Body, FirstNames, Meta, Sink, copies_xattr},
+    entry::{Body, FirstNames, Meta, Sink, copies_xattr, lacked_acls},
     target::Dir,
 };
 
@@ -187,6 +187,8 @@ pub(crate) struct HostDir {
     /// Setting the attribute has made entries here. A file system that stores any attribute would
     /// have stored them.
     is_proven: Cell<bool>,
+    /// Whether new entries get an ACL.
+    gives_acls: OnceCell<bool>,
 }
 
 impl HostDir {
@@ -195,7 +197,20 @@ impl HostDir {
     }
 
     fn open_at(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Self> {
-        Ok(Self { fd: open_dir(at, name, OFlags::PATH | more)?, is_proven: Cell::new(false) })
+        let fd = open_dir(at, name, OFlags::PATH | more)?;
+        Ok(Self { fd, is_proven: Cell::new(false), gives_acls: OnceCell::new() })
+    }
+
+    fn gives_acls(&self) -> bool {
+        *self.gives_acls.get_or_init(|| rustix::fs::getxattr(self.path(), XATTR_ACL_DEFAULT, &mut [0; 0][..]).is_ok())
+    }
+
+    /// Removes ACLs that a new entry of this directory must not have.
+    fn remove_given_acls(&self, path: &Path, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
+        if options.privileged && kind != FileKind::Symlink && self.gives_acls() {
+            remove_acls(path, meta, options)?;
+        }
+        Ok(())
     }
 
     /// A path of the directory itself, for calls that take no descriptor with O_PATH.
@@ -215,6 +230,16 @@ impl HostDir {
 /// The attribute that makes entries for this process.
 fn xcreate() -> &'static str {
     if rustix::process::geteuid().is_root() { XCREATE_ROOT } else { XCREATE }
+}
+
+fn remove_acls(path: &Path, meta: &Meta, options: &Options) -> io::Result<()> {
+    for acl in lacked_acls(meta, options) {
+        match rustix::fs::removexattr(path, acl) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Sets the metadata of an open file. The owner first: chown(2) clears setuid and setgid.
@@ -286,6 +311,7 @@ impl Dir for HostDir {
     }
 
     fn set_file_meta(&self, file: &fs::File, meta: &Meta, options: &Options) -> io::Result<()> {
+        self.remove_given_acls(&proc_path(file), FileKind::File, meta, options)?;
         set_open(file, meta, options)
     }
 
@@ -294,10 +320,13 @@ impl Dir for HostDir {
         // links.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let itself = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
-        set_path(&proc_path(&itself), kind, meta, options)
+        let path = proc_path(&itself);
+        self.remove_given_acls(&path, kind, meta, options)?;
+        set_path(&path, kind, meta, options)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
+        remove_acls(&self.path(), meta, options)?;
         set_path(&self.path(), FileKind::Directory, meta, options)
     }
 
@@ -305,9 +334,9 @@ impl Dir for HostDir {
         rustix::fs::fstat(&self.fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
     }
 
-    /// On a mount of pandofs whose server allows it.
+    /// On a mount of pandofs whose server allows it. Entries that get an ACL are made one by one.
     fn takes_records(&self) -> bool {
-        self.made().is_some()
+        self.made().is_some() && !self.gives_acls()
     }
 
     fn make_many(&self, records: &[u8]) -> std::result::Result<(), (usize, io::Error)> {

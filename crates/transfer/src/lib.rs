@@ -38,8 +38,11 @@
 //! * Copying into a directory of the host needs `/proc`.
 //! * Holes stay holes, except in a tar stream, which stores them as zeros.
 //! * A tar stream has no sockets. They are left out, and [`Summary::left_out`] names them.
-//! * ACLs are copied as the extended attributes that Linux shows them as, with
-//!   [`Options::privileged`].
+//! * ACLs are copied with [`Options::privileged`], as `tar --acls` does: a copy has the ACLs of its
+//!   source, and not those that its directory gives to new entries. A user or a group that an ACL
+//!   of a tar stream names must exist on this machine.
+//! * The names of extended attributes in a tar stream are UTF-8. Others are not written, and an
+//!   error where they are read.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -8,13 +8,13 @@ use std::{
 };
 
 use pando_vfs::{
-    At, Context, DentryRef, Error as Errno, File, FileKind, OpenFlags, SetAttr, SetTime, Stat, Vfs, Walk, XattrFlags,
-    fs::Fs,
+    At, Context, DentryRef, Error as Errno, File, FileKind, OpenFlags, SetAttr, SetTime, Stat, Vfs, Walk,
+    XATTR_ACL_DEFAULT, XattrFlags, fs::Fs,
 };
 
 use crate::{
     Error, Options, Result,
-    entry::{Body, FirstNames, Meta, Sink, copies_xattr},
+    entry::{Body, FirstNames, Meta, Sink, copies_xattr, lacked_acls},
     target::Dir,
 };
 
@@ -108,6 +108,29 @@ impl TreeDir {
         self.vfs.lookup(&self.context, self.at(), name.as_bytes(), Walk::NOFOLLOW)
     }
 
+    /// Whether new entries get an ACL.
+    fn gives_acls(&self) -> bool {
+        self.vfs.getxattr(&self.context, self.at(), "", XATTR_ACL_DEFAULT, Walk::EMPTY_PATH).is_ok()
+    }
+
+    /// Sets the metadata of a new entry of this directory.
+    fn set_entry(&self, dentry: &DentryRef, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
+        if options.privileged && kind != FileKind::Symlink && self.gives_acls() {
+            self.remove_acls(dentry, meta, options)?;
+        }
+        self.set(dentry, kind, meta, options)
+    }
+
+    fn remove_acls(&self, dentry: &DentryRef, meta: &Meta, options: &Options) -> io::Result<()> {
+        for acl in lacked_acls(meta, options) {
+            match self.vfs.removexattr(&self.context, At::Dir(dentry), "", acl, Walk::EMPTY_PATH) {
+                Ok(()) | Err(Errno::NoData | Errno::NotSupported) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn set(&self, dentry: &DentryRef, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
         for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
             let how = XattrFlags::empty();
@@ -161,14 +184,15 @@ impl Dir for TreeDir {
     }
 
     fn set_file_meta(&self, file: &File, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.set(file.dentry(), FileKind::File, meta, options)
+        self.set_entry(file.dentry(), FileKind::File, meta, options)
     }
 
     fn set_meta(&self, name: &OsStr, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.set(&self.lookup(name)?, kind, meta, options)
+        self.set_entry(&self.lookup(name)?, kind, meta, options)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
+        self.remove_acls(&self.dentry, meta, options)?;
         self.set(&self.dentry, FileKind::Directory, meta, options)
     }
 }

@@ -86,7 +86,12 @@ fn populate(root: &Path) {
     symlink("../file", root.join("dir/link")).unwrap();
     symlink(&long, root.join("dangling")).unwrap();
     rustix::fs::mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
-    let _ = rustix::fs::setxattr(root.join("file"), "user.colour", b"gr\xffen", rustix::fs::XattrFlags::empty());
+    let _ = rustix::fs::setxattr(
+        root.join("file"),
+        "user.colour",
+        b"gr\xff\n22 linkpath=/etc/evil\nen",
+        rustix::fs::XattrFlags::empty(),
+    );
     for (path, mode) in [("file", 0o4751), ("empty", 0o000), ("dir/empty", 0o1777), ("dir", 0o2500)] {
         fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -183,12 +188,12 @@ fn import_reads_each_format_of_gnu_tar() {
     }
     let temp = Temp::new();
     let source = source(&temp);
-    for (format, keeps_nanoseconds) in [("gnu", false), ("pax", true), ("oldgnu", false)] {
-        let target = temp.dir(format);
+    for (format, version) in [("gnu", ""), ("pax", "0.0"), ("pax", "0.1"), ("pax", "1.0"), ("oldgnu", "")] {
+        let (target, keeps_nanoseconds) = (temp.dir(&format!("{format}{version}")), format == "pax");
         let mut tar = Command::new("tar");
         tar.args(["--sparse", "-cf", "-", "--format", format]);
         if format == "pax" {
-            tar.arg("--xattrs");
+            tar.args(["--xattrs", "--sparse-version", version]);
         }
         let archive = tar.arg("-C").arg(&source).arg(".").output().unwrap();
         assert!(archive.status.success(), "{}", String::from_utf8_lossy(&archive.stderr));
@@ -202,6 +207,7 @@ fn import_reads_each_format_of_gnu_tar() {
             assert!(if keeps_nanoseconds { exact } else { whole }, "{format} {path:?} {:?}", copy.mtime);
             assert_eq!((copy.mode, &copy.body), (facts.mode, &facts.body), "{format} {path:?}");
             assert_eq!(copy.first.is_some(), facts.first.is_some(), "{format} {path:?}");
+            assert!(!keeps_nanoseconds || copy.xattr == facts.xattr, "{format} {path:?}");
         }
         assert_eq!(before.len(), after.len());
     }
@@ -379,6 +385,52 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
     let label = copy.vfs().getxattr(copy.context(), At::Cwd, "/file", "trusted.label", Walk::empty());
     assert_eq!(label.as_deref(), Ok(&b"t"[..]));
     assert_eq!(copy.metadata("/null").unwrap().rdev, 0x103);
+}
+
+/// With the oldest headers: directories have no type of their own, and names are short.
+#[test]
+fn import_reads_the_oldest_format() {
+    if !pandofs_testkit::has(&["tar"]) {
+        return;
+    }
+    let temp = Temp::new();
+    let source = temp.dir("source");
+    fs::create_dir_all(source.join("dir/below")).unwrap();
+    fs::write(source.join("dir/file"), "contents").unwrap();
+    let archive =
+        Command::new("tar").args(["-cf", "-", "--format", "v7", "dir"]).current_dir(&source).output().unwrap();
+    let fs = new_tree();
+    import_tar(archive.stdout.as_slice(), &fs, "/", &Options::new()).unwrap();
+    assert!(fs.metadata("/dir/below").unwrap().is_dir());
+    assert_eq!(fs.read("/dir/file").unwrap(), b"contents");
+}
+
+/// A file with holes whose map does not fit its data or its size.
+#[test]
+fn malformed_map_of_holes_is_an_error() {
+    let stream = |map: &str, real_size: &str, data: &[u8]| {
+        let mut builder = tar::Builder::new(Vec::new());
+        let records = [("GNU.sparse.realsize", real_size.as_bytes()), ("GNU.sparse.map", map.as_bytes())];
+        builder.append_pax_extensions(records).unwrap();
+        entry(&mut builder, b"file", tar::EntryType::Regular, b"", data);
+        builder.into_inner().unwrap()
+    };
+    let read = |map, size, data| {
+        let fs = new_tree();
+        import_tar(stream(map, size, data).as_slice(), &fs, "/", &Options::new()).map(|_| fs.read("/file").unwrap())
+    };
+    assert_eq!(read("1,2,5,1", "8", b"abc").unwrap(), b"\0ab\0\0c\0\0");
+    for (map, size, data) in [
+        ("5,1,1,2", "8", &b"abc"[..]),
+        ("1,2,2,1", "8", b"abc"),
+        ("1,2,5,1", "5", b"abc"),
+        ("1,2,5,1", "8", b"abcd"),
+        ("1,2,5,1", "8", b"ab"),
+        ("18446744073709551615,2", "8", b"ab"),
+        ("1,2,5", "8", b"abc"),
+    ] {
+        assert!(read(map, size, data).is_err(), "{map} of {size} bytes");
+    }
 }
 
 /// A stream that ends in the middle of an entry, or is no tar stream, is an error and no panic.

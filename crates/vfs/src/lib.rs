@@ -263,7 +263,7 @@ pub use operations::exports::Exports;
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;
 pub use types::{
-    acl::{Acl, Acls, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT, is_acl},
+    acl::{Acl, AclName, Acls, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT, is_acl},
     cred::Credentials,
     directory_locks::DirectoryLocks,
     error::{Error, Result},

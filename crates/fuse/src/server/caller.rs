@@ -69,17 +69,15 @@ impl Caller {
     }
 
     /// The credentials for reading what the kernel has not checked, with supplementary groups. Only
-    /// root is capable, if it has all of [`READ_ALL`] in the server's user namespace. A user whose
-    /// thread is not visible has no groups. None for root if the server cannot see whether it is
-    /// capable.
+    /// root is capable, if it has all of [`READ_ALL`] in the server's user namespace. None if the
+    /// server cannot see the thread: a group can be denied what others may do.
     pub(super) fn reader_credentials(self) -> Option<Credentials> {
-        let (mut cred, status) = (self.credentials(), self.status());
+        let (mut cred, status) = (self.credentials(), self.status()?);
         if cred.capable {
-            let status = status.as_ref()?;
             cred.capable =
                 READ_ALL.iter().all(|&capability| status.has(capability)) && self.is_in_own_user_namespace()?;
         }
-        cred.groups = status.map(|status| status.groups.into()).unwrap_or_default();
+        cred.groups = status.groups.into();
         Some(cred)
     }
 

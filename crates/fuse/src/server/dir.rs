@@ -39,8 +39,8 @@ impl Server {
     /// the caller may list the directory, so the rest is checked here.
     ///
     /// # Errors
-    /// EINVAL for unknown parts; ENOTTY for root if the server cannot see whether it is capable,
-    /// and for others if the store has ACLs of its own (single calls are checked by the kernel);
+    /// EINVAL for unknown parts; ENOTTY if the server cannot see the caller's thread, and for
+    /// others than root if the store has ACLs of its own (single calls are checked by the kernel);
     /// see [`Server`].
     pub fn xgetdents(
         &self,

@@ -1,6 +1,7 @@
 //! Extended attributes.
 
 use pando_vfs::{AclSupport, At, DentryRef, Error, Result, SetAttr, Walk, XATTR_ACL_ACCESS, XattrFlags};
+use tracing::warn;
 
 use super::{Caller, Server, caller::S_ISGID, is_xcreate};
 
@@ -69,8 +70,21 @@ impl Server {
                 self.clear_setgid(caller, &dentry)?;
             }
             let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
-            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
+            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))?;
+            self.drop_mode(node, name);
+            Ok(())
         })
+    }
+
+    /// Makes the kernel ask for the mode again if this attribute changes it and the kernel does not
+    /// know that.
+    fn drop_mode(&self, node: u64, name: &[u8]) {
+        if name == XATTR_ACL_ACCESS.as_bytes()
+            && !self.kernel_knows_acls
+            && let Err(error) = self.invalidate(node, -1)
+        {
+            warn!(%error, node, "the kernel may show an old mode");
+        }
     }
 
     /// Clears setgid if a chmod by this caller would.
@@ -98,7 +112,9 @@ impl Server {
                 // As on tmpfs. Not all file systems of a host do this.
                 self.clear_setgid(caller, &dentry)?;
             }
-            self.vfs.removexattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
+            self.vfs.removexattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)?;
+            self.drop_mode(node, name);
+            Ok(())
         })
     }
 }

@@ -8,6 +8,7 @@ use pando_kvfs::{KvFs, Report, StoreOptions, check_parts, repair, repair_parts};
 use pando_vfs::{At, OpenFlags, Walk, XattrFlags, fs::Fs};
 
 use crate::{
+    acl::{ACCESS, DEFAULT, acl},
     crash::open,
     machine::{Image, Machine},
     support::{Tree, seen},
@@ -200,6 +201,34 @@ fn missing_and_wrong_records_are_found() {
         if key[0] != b'0' {
             assert_ne!(checked(&image, &twice).problems, [""; 0], "twice {key:02x?}");
         }
+    }
+}
+
+/// The ACL and the mode are in one record. If they differ, the mode is what the owner saw.
+#[test]
+fn acls_that_do_not_fit_the_mode_are_found() {
+    let machine = Machine::new(&Image::default());
+    drop(Embedded::create(Arc::new(machine.clone())).expect("made"));
+    let (vfs, context) = open(&machine);
+    vfs.mkdir(&context, At::Cwd, "/d", 0o750).expect("made");
+    for name in [ACCESS, DEFAULT] {
+        let value = acl(0o750, 7, 6);
+        vfs.setxattr(&context, At::Cwd, "/d", name, value, XattrFlags::empty(), Walk::empty()).expect("set");
+    }
+    vfs.sync().expect("stored");
+    let image = machine.image();
+    assert_eq!(checked(&image, &Transaction::new()).problems, [""; 0]);
+    let dir = |(key, value): &(Vec<u8>, Vec<u8>)| key[0] == b'i' && key[1..9] != 1_u64.to_be_bytes() && value[0] == 1;
+    let (key, value) = records(&image).into_iter().find(dir).expect("one directory");
+    // The mode is after the kind and the flags. A file has no default ACL.
+    for (place, byte) in [(2, 0o300_u16.to_le_bytes()[0]), (0, 0)] {
+        let (mut changed, mut wrong) = (value.clone(), Transaction::new());
+        changed[place] = byte;
+        wrong.put(&*key, changed);
+        let problems = checked(&image, &wrong).problems;
+        assert!(problems.iter().any(|problem| problem.contains("its ACLs do not fit")), "{problems:?}");
+        let (changes, _) = repaired(&image, &wrong);
+        assert!(changes.iter().any(|change| change.contains("its ACLs are changed")), "{changes:?}");
     }
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bitflags::bitflags;
 
-use crate::types::{FileKind, Timestamp, acl::Acls};
+use crate::types::{
+    FileKind, Timestamp,
+    acl::{Acl, Acls},
+};
 
 /// The attributes of an inode in a backing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +86,26 @@ impl NodeAttr {
         if meant.contains(AttrMask::ACLS) {
             self.acls.clone_from(&from.acls);
         }
+    }
+
+    /// Makes the ACLs fit the kind and the mode, as a chmod does: only a directory has a default
+    /// one, and an access ACL says more than the mode and nothing else. Returns whether they did
+    /// not fit.
+    pub fn fit_acls(&mut self) -> bool {
+        let Some(acls) = &self.acls else { return false };
+        let Acls { access, default } = Acls::clone(acls);
+        let fitting = Acls {
+            access: access
+                .filter(|_| self.kind != FileKind::Symlink)
+                .map(|acl| acl.after_chmod(self.mode))
+                .filter(Acl::is_extended),
+            default: default.filter(|_| self.kind == FileKind::Directory),
+        };
+        let fit = fitting == **acls && !fitting.is_empty();
+        if !fit {
+            self.acls = (!fitting.is_empty()).then(|| Arc::new(fitting));
+        }
+        !fit
     }
 }
 

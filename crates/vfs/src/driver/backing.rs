@@ -156,6 +156,7 @@ pub trait Backing: Send + Sync {
 /// Whether a tree has POSIX ACLs: the extended attributes `system.posix_acl_access` and
 /// `system.posix_acl_default`, as Linux encodes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AclSupport {
     /// It has none: EOPNOTSUPP.
     None,

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use pando_sync::pin;
+use pando_sync::{Guard, pin};
 
 use crate::{
     AttrMask, Context, Error, FileKind, Result,
@@ -21,9 +21,8 @@ use crate::{
 
 impl Inode {
     /// An ACL, as the value of the extended attribute.
-    pub(crate) fn acl(&self, kind: AclKind) -> Option<Vec<u8>> {
-        let guard = pin();
-        Some(self.permissions(&guard).1?.get(kind)?.as_xattr().to_vec())
+    pub(crate) fn acl(&self, kind: AclKind, guard: &Guard) -> Option<Vec<u8>> {
+        Some(self.permissions(guard).1?.get(kind)?.as_xattr().to_vec())
     }
 }
 
@@ -32,7 +31,8 @@ impl Inode {
 ///
 /// # Errors
 /// EROFS, EINVAL, EOPNOTSUPP for a symbolic link or another version, EACCES for a default ACL of an
-/// inode that is no directory, EPERM, ENOSPC, and those of a backing.
+/// inode that is no directory, EPERM, ENOSPC (also for more than 511 entries), and those of a
+/// backing.
 pub(crate) fn set_acl(context: &Context, inode: &Inode, kind: AclKind, value: Option<&[u8]>) -> Result<()> {
     context.writable()?;
     let acl = value.map(Acl::parse).transpose()?.flatten();
@@ -49,6 +49,9 @@ pub(crate) fn set_acl(context: &Context, inode: &Inode, kind: AclKind, value: Op
         }
         if acl.as_ref().is_some_and(|acl| !acl.is_valid()) {
             return Err(Error::Invalid);
+        }
+        if acl.as_ref().is_some_and(Acl::is_too_long) {
+            return Err(Error::NoSpace);
         }
         if kind == AclKind::Access {
             let cut = if keeps_setgid(context, &new.perm) { 0 } else { S_ISGID };

@@ -109,11 +109,9 @@ impl Vfs {
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
         if let Some(kind) = AclKind::of(name)
-            && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
+            && let Some(found) = self.acl_at(context, (at, path), (name, kind), flags)?
         {
-            let inode = dentry.0.inode();
-            Class::System.check(name, context, inode, Access::READ)?;
-            return inode.acl(kind).ok_or(Error::NoData);
+            return found.ok_or(Error::NoData);
         }
         let check = |inode: &Inode| Class::of(name).check(name, context, inode, Access::READ);
         let value = |_: &Inode, map: Option<&XattrMap>, _: &Guard| map?.get(name).map(<[u8]>::to_vec);
@@ -257,6 +255,26 @@ impl Vfs {
         })?;
         inode.touch(Timestamp::now().0);
         Ok(())
+    }
+
+    /// An ACL of the file at a path. The outer none: the namespace does not check its ACLs.
+    #[cold]
+    fn acl_at(
+        &self,
+        context: &Context,
+        (at, path): (At<'_>, &[u8]),
+        (name, kind): (&[u8], AclKind),
+        flags: Walk,
+    ) -> Result<Option<Option<Vec<u8>>>> {
+        run_lockless(self.namespace(), |guard| {
+            let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
+            let inode = dentry.to_ref().inode();
+            if inode.shard.sb.acls != AclSupport::Namespace {
+                return Ok(None);
+            }
+            Class::System.check(name, context, inode, Access::READ)?;
+            Ok(Some(inode.acl(kind, guard)))
+        })
     }
 
     /// The file at a path, if the namespace checks its ACLs.

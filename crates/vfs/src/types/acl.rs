@@ -7,6 +7,8 @@
 //!
 //! As an extended attribute it is a version and then entries of 8 bytes: tag, permissions, id.
 
+use std::fmt;
+
 use crate::{Access, Error, Result, types::stat::S_IRWXG};
 
 /// The extended attribute by which programs read and set the ACL that is checked.
@@ -23,6 +25,10 @@ pub fn is_acl(name: &[u8]) -> bool {
 const VERSION: u32 = 2;
 const HEAD: usize = 4;
 const ENTRY: usize = 8;
+/// The most entries: the kernel reads an ACL of a mount into one page.
+const ENTRIES_MAX: usize = (4096 - HEAD) / ENTRY;
+/// The bits of an entry, and their letters.
+const PERMISSIONS: [(u32, &str); 3] = [(4, "r"), (2, "w"), (1, "x")];
 /// The id of an entry that needs none.
 const NO_ID: u32 = u32::MAX;
 
@@ -48,6 +54,14 @@ struct Entry {
 /// group, named groups, mask, others, in this order. There is a mask if a user or a group is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl(Box<[u8]>);
+
+/// A name in the text of an ACL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum AclName<'a> {
+    User(&'a str),
+    Group(&'a str),
+}
 
 /// The two ACLs of an inode.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,8 +141,31 @@ impl Acl {
             return Err(Error::NotSupported);
         }
         let (entries, []) = rest.as_chunks::<ENTRY>() else { return Err(Error::Invalid) };
-        entries.iter().try_for_each(|entry| Entry::parse(entry).map(drop))?;
-        Ok((!entries.is_empty()).then(|| Self(value.into())))
+        let mut bytes: Box<[u8]> = value.into();
+        for (own, entry) in bytes[HEAD..].as_chunks_mut().0.iter_mut().zip(entries) {
+            // Without the id of an entry that needs none.
+            *own = Entry::parse(entry)?.to_bytes();
+        }
+        Ok((!entries.is_empty()).then_some(Self(bytes)))
+    }
+
+    /// The ACL in a text, as getfacl(1) prints it: entries as `user:NAME:rwx`, on lines or between
+    /// commas, in any order. A number is an id; a fourth field is the id of the name, as star(1)
+    /// writes it. For other names `id_of` is asked. None for a text without entries.
+    ///
+    /// # Errors
+    /// EINVAL for a malformed one, and those of `id_of`.
+    pub fn from_text<E: From<Error>>(
+        text: &str,
+        mut id_of: impl FnMut(AclName<'_>) -> std::result::Result<u32, E>,
+    ) -> std::result::Result<Option<Self>, E> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let words = lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty());
+        let mut entries =
+            words.map(|word| Entry::from_text(word, &mut id_of)).collect::<std::result::Result<Vec<_>, E>>()?;
+        entries.sort_by_key(Entry::rank);
+        let bytes = entries.into_iter().flat_map(Entry::to_bytes);
+        Ok(Self::from_xattr(&VERSION.to_le_bytes().into_iter().chain(bytes).collect::<Vec<_>>())?)
     }
 
     /// The value of the extended attribute.
@@ -147,22 +184,18 @@ impl Acl {
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        let rank = |entry: &Entry| match entry.class {
-            Class::Owner => 0,
-            Class::User(_) => 1,
-            Class::OwningGroup => 2,
-            Class::Group(_) => 3,
-            Class::Mask => 4,
-            Class::Other => 5,
-        };
-        let count = |wanted| self.entries().filter(|entry| rank(entry) == wanted).count();
+        let count = |wanted| self.entries().filter(|entry| entry.rank() == wanted).count();
         let names_any = count(1) + count(3) > 0;
         let masks = count(4);
-        self.entries().is_sorted_by_key(|entry| rank(&entry))
+        self.entries().is_sorted_by_key(|entry| entry.rank())
             && self.entries().all(|entry| entry.bits & !7 == 0)
             && [0, 2, 5].iter().all(|once| count(*once) == 1)
             && masks <= 1
             && (masks == 1 || !names_any)
+    }
+
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.0.len() > HEAD + ENTRIES_MAX * ENTRY
     }
 
     /// Whether it says more than the mode.
@@ -241,7 +274,68 @@ impl Acl {
     }
 }
 
+/// The text of [`Acl::from_text`], on one line and with numbers as names.
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, entry) in self.entries().enumerate() {
+            f.write_str(if number == 0 { "" } else { "," })?;
+            match entry.class {
+                Class::Owner => f.write_str("user::"),
+                Class::User(id) => write!(f, "user:{id}:"),
+                Class::OwningGroup => f.write_str("group::"),
+                Class::Group(id) => write!(f, "group:{id}:"),
+                Class::Mask => f.write_str("mask::"),
+                Class::Other => f.write_str("other::"),
+            }?;
+            for (bit, letter) in PERMISSIONS {
+                f.write_str(if entry.bits & bit == 0 { "-" } else { letter })?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Entry {
+    /// The place of its class in an ACL.
+    fn rank(&self) -> u8 {
+        match self.class {
+            Class::Owner => 0,
+            Class::User(_) => 1,
+            Class::OwningGroup => 2,
+            Class::Group(_) => 3,
+            Class::Mask => 4,
+            Class::Other => 5,
+        }
+    }
+
+    fn from_text<E: From<Error>>(
+        word: &str,
+        id_of: &mut impl FnMut(AclName<'_>) -> std::result::Result<u32, E>,
+    ) -> std::result::Result<Self, E> {
+        let fields: Vec<&str> = word.split(':').map(str::trim).collect();
+        let (tag, name, letters, id) = match fields[..] {
+            [tag, name, letters] => (tag, name, letters, None),
+            [tag, name, letters, id] => (tag, name, letters, Some(id)),
+            _ => return Err(Error::Invalid.into()),
+        };
+        let mut id = |named| id.unwrap_or(name).parse().or_else(|_| id_of(named));
+        let class = match (tag, name) {
+            ("user" | "u", "") => Class::Owner,
+            ("user" | "u", name) => Class::User(id(AclName::User(name))?),
+            ("group" | "g", "") => Class::OwningGroup,
+            ("group" | "g", name) => Class::Group(id(AclName::Group(name))?),
+            ("mask" | "m", "") => Class::Mask,
+            ("other" | "o", "") => Class::Other,
+            _ => return Err(Error::Invalid.into()),
+        };
+        let mut bits = 0;
+        for letter in letters.chars().filter(|letter| *letter != '-') {
+            let bit = PERMISSIONS.into_iter().find(|(_, of)| of.starts_with(letter));
+            bits |= bit.ok_or(Error::Invalid)?.0;
+        }
+        Ok(Self { class, bits })
+    }
+
     fn parse(bytes: &[u8; ENTRY]) -> Result<Self> {
         let [tag_low, tag_high, low, high, id @ ..] = *bytes;
         let (tag, bits, id) = (
@@ -404,6 +498,52 @@ mod tests {
                     assert!(acl.is_valid());
                 }
             }
+        }
+    }
+
+    /// As Linux returns it, whatever id was set.
+    #[test]
+    fn entries_that_need_no_id_have_none() {
+        let good = value(&extended().entries().collect::<Vec<_>>());
+        let mut bytes = good.clone();
+        bytes[8..12].fill(7);
+        assert_ne!(bytes, good);
+        assert_eq!(Acl::from_xattr(&bytes).expect("valid").expect("entries").as_xattr(), good);
+    }
+
+    #[test]
+    fn text_says_the_same() {
+        let from = |text: &str| {
+            Acl::from_text(text, |name| match name {
+                AclName::User("joe") => Ok(5),
+                AclName::Group("staff") => Ok(6),
+                _ => Err(Error::NoEntry),
+            })
+        };
+        let text = extended().to_string();
+        assert_eq!(from(&text), Ok(Some(extended())), "{text}");
+        let plain = [entry(Class::Owner, 7), entry(Class::OwningGroup, 5), entry(Class::Other, 0)];
+        assert_eq!(acl(&plain).to_string(), "user::rwx,group::r-x,other::---");
+        let named = [
+            entry(Class::Owner, 6),
+            entry(Class::User(5), 7),
+            entry(Class::User(9), 4),
+            entry(Class::OwningGroup, 4),
+            entry(Class::Group(6), 1),
+            entry(Class::Mask, 7),
+            entry(Class::Other, 4),
+        ];
+        let lines = "# file: f\nuser::rw-\nuser:9:r\nuser:joe:rwx\t#effective:r--\n\ngroup::r--\ngroup:staff:--x\n
+                     mask::rwx\nother::r--\n";
+        let mut sorted = named;
+        sorted.swap(1, 2);
+        assert_eq!(from(lines), Ok(Some(acl(&sorted))), "each class in the order of the text");
+        let of_star = "u::rw-,u:jim:rwx:5,u:9:r--,g::r,g:staff:x,m::rwx,o::r";
+        assert_eq!(from(of_star), Ok(Some(acl(&named))), "with the id of an unknown name");
+        assert_eq!(from("\n"), Ok(None));
+        assert_eq!(from("user::rwx,user:jim:rwx,group::r,mask::r,other::r"), Err(Error::NoEntry));
+        for bad in ["user", "user:", "user:::::", "user::rwz", "mask:5:r", "who::r", "user::rwx", "default:user::r"] {
+            assert_eq!(from(bad), Err(Error::Invalid), "{bad}");
         }
     }
 }

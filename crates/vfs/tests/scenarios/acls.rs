@@ -4,7 +4,7 @@ use pando_vfs::{Access, At, Context, Credentials, Error, FileKind, OpenFlags, Re
 
 use super::{
     FOLLOW, RW,
-    acl::{ACCESS, DEFAULT, acl},
+    acl::{ACCESS, DEFAULT, GROUP_OBJ, MASK, OTHER, USER as NAMED, USER_OBJ, acl, value},
     names, touch, tree,
 };
 
@@ -97,4 +97,19 @@ fn acls_stay_and_are_inherited() {
     assert_eq!(names(&vfs, &root, "/d"), [".", "..", "file", "link", "linked", "sub"]);
     let kind = vfs.lookup(&root, At::Cwd, "/d/link", Walk::NOFOLLOW).expect("found").kind();
     assert_eq!(kind, FileKind::Symlink);
+}
+
+/// The kernel could not read a longer one from a mount.
+#[test]
+fn an_acl_has_at_most_511_entries() {
+    let (vfs, root) = tree();
+    touch(&vfs, &root, "/f");
+    let with = |entries: u32| {
+        let named = (0..entries - 4).map(|uid| (NAMED, 4, uid));
+        let all = [(USER_OBJ, 6, 0)].into_iter().chain(named).chain([(GROUP_OBJ, 4, 0), (MASK, 4, 0), (OTHER, 0, 0)]);
+        value(&all.collect::<Vec<_>>())
+    };
+    set(&vfs, &root, "/f", ACCESS, &with(511)).expect("set");
+    assert_eq!(set(&vfs, &root, "/f", ACCESS, &with(512)), Err(Error::NoSpace));
+    assert_eq!(get(&vfs, "/f", ACCESS), Ok(with(511)));
 }
