@@ -12,7 +12,7 @@ use crate::{
     numbers::{ROOT, RUN_BITS},
     open::{OpenError, read_header},
     record::{Contents, Inode, Names, decode_xattrs},
-    small::Small,
+    small::Form,
 };
 
 /// What a check has found.
@@ -86,8 +86,8 @@ struct Check {
     /// The space of all contents.
     space: u64,
     inodes: HashMap<u64, Found>,
-    /// The records of contents that no inode was found for yet.
-    contents: HashMap<u64, Vec<u8>>,
+    /// The forms of contents that no inode was found for yet. None: damaged.
+    contents: HashMap<u64, Option<Form>>,
     /// The files with contents, and their inodes.
     files: HashMap<u64, u64>,
 }
@@ -104,7 +104,7 @@ impl Check {
         match table {
             Table::Once if *key == Key::TOTALS => self.totals = Numbers::of(Some(value)),
             Table::Once => self.has_header |= *key == Key::HEADER,
-            Table::Contents => drop(self.contents.insert(ino, value.to_vec())),
+            Table::Contents => drop(self.contents.insert(ino, Form::of(Some(value)))),
             Table::Inodes => match Inode::decode(ino, value) {
                 Ok(inode) => self.inode(ino, &inode),
                 Err(_) => self.problem(format!("inode {ino}: its record is damaged")),
@@ -148,12 +148,12 @@ impl Check {
                     self.problem(format!("inode {ino}: has contents in a record and in a file"));
                 }
             }
-            Contents::Record if attr.kind == FileKind::File => match Small::decode(stored.as_deref(), attr.size) {
-                Ok(small) if small.blocks() == attr.blocks => {}
-                Ok(_) => self.problem(format!("inode {ino}: its contents are missing, or too many")),
-                Err(_) => self.problem(format!("inode {ino}: its contents are damaged")),
+            Contents::Record if attr.kind != FileKind::File => {}
+            Contents::Record => match stored.unwrap_or_else(|| Form::of(None)).filter(|form| form.fits(attr.size)) {
+                Some(form) if form.blocks() == attr.blocks => {}
+                Some(_) => self.problem(format!("inode {ino}: its contents are missing, or too many")),
+                None => self.problem(format!("inode {ino}: its contents are damaged")),
             },
-            Contents::Record => {}
         }
         let found = Found {
             kind: attr.kind,

@@ -9,6 +9,41 @@ pub(crate) const SMALL: u64 = 16 << 10;
 const PAGE: usize = 4096;
 const PAGES: usize = SMALL as usize / PAGE;
 
+/// What a record of contents says without its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pages: u8,
+    /// How many bytes it has.
+    len: usize,
+}
+
+impl Form {
+    /// That of a record, or of none. None: the record is damaged.
+    pub(crate) fn of(value: Option<&[u8]>) -> Option<Self> {
+        let Some(value) = value else { return Some(Self { pages: 0, len: 0 }) };
+        value.split_first().map(|(pages, bytes)| Self { pages: *pages, len: bytes.len() })
+    }
+
+    /// Whether a file of this size can have such a record.
+    pub(crate) fn fits(self, size: u64) -> bool {
+        size <= SMALL && self.pages >> PAGES == 0 && self.len == stored_len(self.pages, size as usize)
+    }
+
+    /// The occupied space in units of 512 bytes.
+    pub(crate) fn blocks(self) -> u64 {
+        blocks(self.pages)
+    }
+}
+
+/// How many bytes are in a record: those of holes at the end are left out.
+fn stored_len(pages: u8, size: usize) -> usize {
+    size.min((8 - pages.leading_zeros() as usize) * PAGE)
+}
+
+fn blocks(pages: u8) -> u64 {
+    u64::from(pages.count_ones()) * (PAGE as u64 / 512)
+}
+
 /// See the module. Without data, no record is needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Small {
@@ -23,23 +58,15 @@ impl Small {
     /// # Errors
     /// EIO: the record is damaged.
     pub(crate) fn decode(value: Option<&[u8]>, size: u64) -> Result<Self> {
-        let (pages, bytes) = value.map_or(Some((&0, &[][..])), <[u8]>::split_first).ok_or(Error::Io)?;
-        let mut small = Self { bytes: bytes.to_vec(), pages: *pages };
-        if size > SMALL || small.pages >> PAGES != 0 || bytes.len() != small.stored_len(size as usize) {
-            return Err(Error::Io);
-        }
-        small.bytes.resize(size as usize, 0);
-        Ok(small)
-    }
-
-    /// How many bytes are in the record: those of holes at the end are left out.
-    fn stored_len(&self, size: usize) -> usize {
-        size.min((8 - self.pages.leading_zeros() as usize) * PAGE)
+        let form = Form::of(value).filter(|form| form.fits(size)).ok_or(Error::Io)?;
+        let mut bytes = value.map(|value| value[1..].to_vec()).unwrap_or_default();
+        bytes.resize(size as usize, 0);
+        Ok(Self { bytes, pages: form.pages })
     }
 
     /// The value of the record.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
-        let end = self.stored_len(self.bytes.len());
+        let end = stored_len(self.pages, self.bytes.len());
         (self.pages != 0).then(|| [&[self.pages], &self.bytes[..end]].concat())
     }
 
@@ -49,7 +76,7 @@ impl Small {
 
     /// The occupied space in units of 512 bytes.
     pub(crate) fn blocks(&self) -> u64 {
-        u64::from(self.pages.count_ones()) * (PAGE as u64 / 512)
+        blocks(self.pages)
     }
 
     /// Writes, and makes the file longer if the bytes end after its end.
