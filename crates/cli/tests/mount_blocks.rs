@@ -1,5 +1,5 @@
 //! Allocated blocks through the mount: `st_blocks` and `du` report the same as on a kernel tmpfs
-//! after the same operations.
+//! after the same operations. Ranges that fallocate zeroes.
 
 mod common;
 mod requests;
@@ -83,6 +83,47 @@ fn blocks_match_those_of_a_tmpfs() {
     assert!(seen.len() > 8, "the steps change what the file takes: {seen:?}");
     drop(ours);
     mounted.umount();
+}
+
+/// In memory, in a store, and on directories of file systems that have ZERO_RANGE and that have
+/// not. The kernel's cache must not show what was there.
+#[test]
+fn zeroed_ranges_read_as_zeros() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let tmpfs = tmpfs();
+    let [store, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let path = |dir: &Path| dir.to_str().unwrap().to_owned();
+    let (store, source, shm) = (path(store.path()), path(source.path()), path(tmpfs.path()));
+    for options in [&[][..], &["--store", &store], &["--source", &source], &["--source", &shm]] {
+        let mounted = Mounted::new(options);
+        let file = open(&mounted.root());
+        let mut model = vec![7; 100_000];
+        file.write_all_at(&model, 0).unwrap();
+        let keep = FallocateFlags::KEEP_SIZE;
+        for (flags, offset, len) in [
+            (keep, 5, 10),
+            (keep, 4096, 8192),
+            (keep, 20_000, 30_001),
+            (keep, 99_990, 100_000),
+            (FallocateFlags::empty(), 98_000, 40_000),
+        ] {
+            let mapped_before = file.read_at(&mut [0; 100], offset).unwrap();
+            rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE | flags, offset, len).unwrap();
+            let end = (offset + len) as usize;
+            model.resize(if flags == keep { model.len() } else { model.len().max(end) }, 0);
+            let end = end.min(model.len());
+            model[offset as usize..end].fill(0);
+            assert!(
+                mapped_before > 0 && fs::read(mounted.path("f")).unwrap() == model,
+                "{options:?}, {len} at {offset}"
+            );
+        }
+        drop(file);
+        mounted.umount();
+    }
 }
 
 #[test]

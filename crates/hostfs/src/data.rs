@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use pando_vfs::{Error, FileData, Result};
+use pando_vfs::{Error, FileData, Result, write_zeros};
 use rustix::{
     fs::{FallocateFlags, SeekFrom, StatxAttributes, copy_file_range, fallocate, fsync, ftruncate, seek},
     io::{Errno, preadv, pwrite, pwritev, retry_on_intr},
@@ -87,6 +87,15 @@ impl FileData for HostData {
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
         let file = self.open(Use::Write)?;
         retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE, offset, len))
+    }
+
+    fn zero(&mut self, offset: u64, len: u64, size: u64) -> Result<()> {
+        let file = self.open(Use::Write)?;
+        match retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE | FallocateFlags::ZERO_RANGE, offset, len)) {
+            // tmpfs and Btrfs have only the other modes, in some versions.
+            Err(Error::NotSupported) => write_zeros(self, offset, len, size),
+            done => done,
+        }
     }
 
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {

@@ -73,6 +73,13 @@ impl Model {
         Ok(())
     }
 
+    fn zero(&mut self, at: u64, len: u64) -> Result<(), Error> {
+        self.allocate(at, len)?;
+        let size = self.bytes.len() as u64;
+        self.bytes[at.min(size) as usize..(at + len).min(size) as usize].fill(0);
+        Ok(())
+    }
+
     fn punch(&mut self, at: u64, len: u64) {
         self.pages.retain(|&page, _| !(page * PAGE >= at && (page + 1) * PAGE <= at + len));
         let size = self.bytes.len() as u64;
@@ -130,7 +137,7 @@ fn run(seed: u64, base: u64, limit: u64) {
             1 => rng.below(3 * PAGE),
             _ => rng.below(4) * PAGE,
         };
-        match rng.below(10) {
+        match rng.below(11) {
             0..=3 => {
                 let bytes: Vec<u8> = (0..len).map(|_| rng.below(255) as u8 + 1).collect();
                 assert_eq!(data.write_at(&bytes, base + at), model.write(&bytes, at), "write {len} at {at}");
@@ -158,6 +165,10 @@ fn run(seed: u64, base: u64, limit: u64) {
                 let from = at.min(model.bytes.len() as u64) as usize;
                 assert!(read[..n] == model.bytes[from..(from + len as usize).min(model.bytes.len())]);
                 assert!(read[n..].iter().all(|&byte| byte == 0xAA), "bytes beyond the answer were touched");
+            }
+            9 if len > 0 => {
+                let size = model.size();
+                assert_eq!(data.zero(base + at, len, size), model.zero(at, len), "zero {len} at {at}");
             }
             _ => compare_seeks(&model, &*data, at),
         }

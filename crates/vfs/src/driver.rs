@@ -35,7 +35,7 @@ pub use self::{
     attr::{AttrMask, NodeAttr},
     backing::{AclSupport, Backing, Record, RecordMask, Xattr},
     change::{Ack, Change, CommitError},
-    data::FileData,
+    data::{FileData, write_zeros},
     feed::{ChangeByOthers, Feed, Subscriber},
 };
 use crate::{Result, types::StatFs};

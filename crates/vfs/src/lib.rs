@@ -250,7 +250,7 @@ mod types;
 
 pub use driver::{
     Ack, AclSupport, AttrMask, Backing, Change, ChangeByOthers, Charge, CommitError, Driver, Feed, FileData, NodeAttr,
-    Record, RecordMask, Subscriber, Xattr,
+    Record, RecordMask, Subscriber, Xattr, write_zeros,
 };
 pub use handles::{
     context::{At, Context},

@@ -87,6 +87,15 @@ pub trait FileData: Send + Sync {
     /// [`crate::Error::NoSpace`]. A part that was allocated before the error stays allocated.
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()>;
 
+    /// Allocates space for the range of a file of `size` bytes, and makes it read as zeros. The
+    /// default writes zeros where there is data.
+    ///
+    /// # Errors
+    /// As [`FileData::allocate`].
+    fn zero(&mut self, offset: u64, len: u64, size: u64) -> Result<()> {
+        write_zeros(self, offset, len, size)
+    }
+
     /// Makes a hole. The range reads as zeros, and the pages that lie in it completely are freed.
     ///
     /// # Errors
@@ -157,4 +166,29 @@ pub trait FileData: Send + Sync {
     fn may_write(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Zeros a range as the default of [`FileData::zero`] does, for drivers that have a faster way for
+/// some files only.
+///
+/// # Errors
+/// As [`FileData::allocate`].
+pub fn write_zeros<D: FileData + ?Sized>(data: &mut D, offset: u64, len: u64, size: u64) -> Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    data.allocate(offset, len)?;
+    let (mut at, end) = (offset, size.min(offset.saturating_add(len)));
+    while at < end
+        && let Some(start) = data.seek_data(at, size)?.filter(|start| *start < end)
+    {
+        let hole = data.seek_hole(start, size)?.min(end);
+        at = start;
+        while at < hole {
+            let part = usize::try_from(hole - at).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+            match data.write_at(&ZEROS[..part], at)? {
+                0 => return Err(crate::Error::Io),
+                count => at += count as u64,
+            }
+        }
+    }
+    Ok(())
 }

@@ -385,7 +385,8 @@ impl File {
         truncate_inode(self.inode(), size, writer, Stamp::Always)
     }
 
-    /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
+    /// Allocates or frees space (fallocate): `KEEP_SIZE` (1), `PUNCH_HOLE` (2, with KEEP_SIZE), and
+    /// `ZERO_RANGE` (0x10).
     ///
     /// # Errors
     /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for a range beyond 2^63 - 1,
@@ -397,21 +398,21 @@ impl File {
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 0x10;
         if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        // Linux 6.17 and later know more modes (collapse, zero, insert, unshare, write zeroes),
-        // which the tree in memory does not have. Handle and range are checked before these are
-        // refused.
+        // Linux 6.17 and later know more modes (collapse, insert, unshare, write zeroes). Handle
+        // and range are checked before these are refused.
         if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41 | 0x80) {
             return Err(Error::NotSupported);
         }
         let writer = self.writer()?;
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
-        if mode > KEEP_SIZE | PUNCH_HOLE {
+        if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
             return Err(Error::NotSupported);
         }
         let inode = self.inode();
@@ -424,7 +425,11 @@ impl File {
                 // allocated there.
                 contents.punch(offset, len)?;
             } else {
-                contents.allocate(offset, len)?;
+                if mode & ZERO_RANGE != 0 {
+                    contents.zero(offset, len, size)?;
+                } else {
+                    contents.allocate(offset, len)?;
+                }
                 if mode & KEEP_SIZE == 0 && end > size {
                     if inode.shard.sb.driver.backing().is_some() {
                         // A backing must be told of the new size.

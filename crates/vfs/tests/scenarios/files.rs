@@ -55,6 +55,41 @@ fn seeks_out_of_range_are_refused() {
     assert_eq!(file.fallocate(0, 0, 0), Err(Error::Invalid));
 }
 
+/// By ZERO_RANGE, in holes, in data, over the end and behind it.
+#[test]
+fn zeroed_ranges_read_as_zeros() {
+    const KEEP_SIZE: u32 = 1;
+    const ZERO_RANGE: u32 = 0x10;
+    let (vfs, context) = tree();
+    for len in [0, 10, 10_000, 40_000_u64] {
+        for (offset, count) in [(0, 1), (3, 7), (9_990, 20), (4096, 8192), (0, 50_000), (30_000, 30_000), (60_000, 5)] {
+            for keep in [0, KEEP_SIZE] {
+                let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+                file.pwrite(&vec![7; len as usize], 0).expect("written");
+                file.truncate(len + 20_000).expect("grown");
+                let mut model = [vec![7; len as usize], vec![0; 20_000]].concat();
+                assert_eq!(file.fallocate(ZERO_RANGE | keep, offset, count), Ok(()));
+                let end = (offset + count) as usize;
+                model.resize(if keep == 0 { model.len().max(end) } else { model.len() }, 0);
+                let range = (offset as usize).min(model.len())..end.min(model.len());
+                model[range].fill(0);
+                let mut found = vec![1; 100_000];
+                let read = file.pread(&mut found, 0).expect("read");
+                let case = format!("{len} bytes, {count} zeros at {offset}, keep {keep}");
+                assert!(found[..read] == model, "{case}");
+                assert!(file.stat().blocks * 512 >= count, "{case}: {} blocks", file.stat().blocks);
+                vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+            }
+        }
+    }
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    assert_eq!(file.fallocate(ZERO_RANGE, 0, 0), Err(Error::Invalid));
+    assert_eq!(file.fallocate(ZERO_RANGE, u64::MAX >> 1, 1), Err(Error::TooBig));
+    assert_eq!(file.fallocate(ZERO_RANGE | 2, 0, 1), Err(Error::NotSupported));
+    let reader = vfs.open(&context, At::Cwd, "/a", OpenFlags::RDONLY, 0).expect("opened");
+    assert_eq!(reader.fallocate(ZERO_RANGE, 0, 1), Err(Error::BadHandle));
+}
+
 /// An append stops at the maximum offset. Of several buffers it writes those that fit.
 #[test]
 fn appends_stop_at_the_maximum_offset() {
