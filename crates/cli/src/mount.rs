@@ -22,6 +22,7 @@ mod injector;
 mod leave;
 mod limits;
 mod memory;
+mod notify;
 mod options;
 mod point;
 mod refused;

@@ -110,16 +110,13 @@ fn zeroed_ranges_read_as_zeros() {
             (keep, 99_990, 100_000),
             (FallocateFlags::empty(), 98_000, 40_000),
         ] {
-            let mapped_before = file.read_at(&mut [0; 100], offset).unwrap();
+            let read_before = file.read_at(&mut [0; 100], offset).unwrap();
             rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE | flags, offset, len).unwrap();
             let end = (offset + len) as usize;
             model.resize(if flags == keep { model.len() } else { model.len().max(end) }, 0);
             let end = end.min(model.len());
             model[offset as usize..end].fill(0);
-            assert!(
-                mapped_before > 0 && fs::read(mounted.path("f")).unwrap() == model,
-                "{options:?}, {len} at {offset}"
-            );
+            assert!(read_before > 0 && fs::read(mounted.path("f")).unwrap() == model, "{options:?}, {len} at {offset}");
         }
         drop(file);
         mounted.umount();

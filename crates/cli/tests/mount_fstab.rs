@@ -6,12 +6,19 @@ mod requests;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     path::Path,
     process::{Command, Output},
+    time::Duration,
 };
 
-use common::{can_mount, copy_to, has, run, said};
+use common::{Mounted, can_mount, copy_to, has, pando, run, said};
 use requests::alone;
 use tempfile::TempDir;
 
@@ -337,4 +344,39 @@ fn the_helper_mounts_in_another_namespace() {
          nsenter --target $other --mount umount $PWD/a; kill $other",
     );
     assert_eq!(shown, "1\n");
+}
+
+/// As a service of `Type=notify`: the message comes when the tree is mounted. A manager that is gone
+/// is no reason to end.
+#[test]
+fn service_manager_is_told_of_the_mount() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("notify");
+    let name = format!("pandofs-test-{}", std::process::id());
+    let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
+    let sockets = [
+        (path.to_str().unwrap().to_owned(), UnixDatagram::bind(&path).unwrap()),
+        (format!("@{name}"), UnixDatagram::bind_addr(&abstract_name).unwrap()),
+    ];
+    for (name, socket) in sockets {
+        let mut command = pando(&[]);
+        command.env("NOTIFY_SOCKET", name);
+        let mounted = Mounted::by(command, tempfile::tempdir().unwrap(), &[]);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut message = [0; 100];
+        let len = socket.recv(&mut message).unwrap();
+        let expected = format!("READY=1\nMAINPID={}\n", mounted.pid().as_raw_nonzero());
+        assert_eq!(String::from_utf8_lossy(&message[..len]), expected);
+        mounted.umount();
+    }
+    let mut command = pando(&[]);
+    command.env("NOTIFY_SOCKET", temp.path().join("nobody"));
+    let mut mounted = Mounted::by(command, tempfile::tempdir().unwrap(), &[]);
+    assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
+    let (status, messages) = mounted.ended();
+    assert!(status.success() && messages.contains("the service manager cannot be told of the mount"), "{messages}");
 }

@@ -92,7 +92,7 @@ impl FileData for HostData {
     fn zero(&mut self, offset: u64, len: u64, size: u64) -> Result<()> {
         let file = self.open(Use::Write)?;
         match retry(|| fallocate(&*file, FallocateFlags::KEEP_SIZE | FallocateFlags::ZERO_RANGE, offset, len)) {
-            // tmpfs and Btrfs have only the other modes, in some versions.
+            // tmpfs, for example, has only the other modes.
             Err(Error::NotSupported) => write_zeros(self, offset, len, size),
             done => done,
         }

@@ -22,7 +22,7 @@ use super::{
     asked::Asked,
     daemon, injector,
     leave::Leaver,
-    limits, point, refused,
+    limits, notify, point, refused,
     source::{RECHECK, SourceTree},
     store::StoreTree,
 };
@@ -186,6 +186,10 @@ fn announce(args: &MountArgs, path: &Path, options: ServerOptions, in_background
         _ => String::new(),
     };
     let line = format!("{}: {tree} is mounted ({leave} pando umount {shown})\n{seen}", for_shell(path));
+    if let Err(error) = notify::ready() {
+        let shown = for_shell(&args.dir);
+        say(format_args!("pando: {shown}: the service manager cannot be told of the mount: {error}"));
+    }
     if in_background {
         return daemon::ready(&line);
     }
