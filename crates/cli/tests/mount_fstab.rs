@@ -346,8 +346,8 @@ fn the_helper_mounts_in_another_namespace() {
     assert_eq!(shown, "1\n");
 }
 
-/// As a service of `Type=notify`: the message comes when the tree is mounted. A manager that is gone
-/// is no reason to end.
+/// As a service of `Type=notify`: the message comes when the tree is mounted. Without a manager the
+/// mount works all the same.
 #[test]
 fn service_manager_is_told_of_the_mount() {
     let _alone = alone();
