@@ -3,11 +3,12 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     ffi::OsStr,
+    io,
     path::{Path, PathBuf},
 };
 
 use pando_records::{XCREATE, XCREATE_ROOT};
-use pando_vfs::{FileKind, Timestamp, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
+use pando_vfs::{Acl, Error as Errno, FileKind, Timestamp, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 
 use crate::{Options, Result, Summary, contents::Contents};
 
@@ -59,11 +60,21 @@ pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
     !is_call && (options.privileged || name.starts_with(b"user."))
 }
 
-/// The ACLs that the copy must not have, although its directory may have given them to it.
-pub(crate) fn lacked_acls(meta: &Meta, options: &Options) -> impl Iterator<Item = &'static str> {
-    let is_copied = options.privileged;
-    let has = |acl: &str| meta.xattrs.iter().any(|(name, _)| name == acl.as_bytes());
-    [XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT].into_iter().filter(move |acl| is_copied && !has(acl))
+/// Removes the ACLs of a copy that its source lacks, by these two calls. Only the owner may use it
+/// then, until its mode is set. (If the access ACL were just removed, the group would have what the
+/// mask permitted.)
+pub(crate) fn remove_lacked_acls(
+    meta: &Meta,
+    has: impl Fn(&str) -> io::Result<bool>,
+    set: impl Fn(&str, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let lacks = |acl: &str| !meta.xattrs.iter().any(|(name, _)| name == acl.as_bytes());
+    if lacks(XATTR_ACL_ACCESS) && has(XATTR_ACL_ACCESS)? {
+        let owner_only = Acl::from_text::<Errno>("user::rwx,group::---,other::---", |_| Err(Errno::Invalid))?;
+        set(XATTR_ACL_ACCESS, owner_only.as_ref().map_or(&[], Acl::as_xattr))?;
+    }
+    // An empty value removes it.
+    if lacks(XATTR_ACL_DEFAULT) && has(XATTR_ACL_DEFAULT)? { set(XATTR_ACL_DEFAULT, &[]) } else { Ok(()) }
 }
 
 /// The first paths of files that have several names.

@@ -1,7 +1,7 @@
 //! A directory of the host, as source and as target.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::Cell,
     ffi::OsStr,
     fs, io,
     os::{
@@ -21,7 +21,7 @@ use rustix::{
 
 use crate::{
     Error, Options, Result,
-    entry::{Body, FirstNames, Meta, Sink, copies_xattr, lacked_acls},
+    entry::{Body, FirstNames, Meta, Sink, copies_xattr, remove_lacked_acls},
     target::Dir,
 };
 
@@ -187,8 +187,6 @@ pub(crate) struct HostDir {
     /// Setting the attribute has made entries here. A file system that stores any attribute would
     /// have stored them.
     is_proven: Cell<bool>,
-    /// Whether new entries get an ACL.
-    gives_acls: OnceCell<bool>,
 }
 
 impl HostDir {
@@ -197,20 +195,12 @@ impl HostDir {
     }
 
     fn open_at(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Self> {
-        let fd = open_dir(at, name, OFlags::PATH | more)?;
-        Ok(Self { fd, is_proven: Cell::new(false), gives_acls: OnceCell::new() })
+        Ok(Self { fd: open_dir(at, name, OFlags::PATH | more)?, is_proven: Cell::new(false) })
     }
 
-    fn gives_acls(&self) -> bool {
-        *self.gives_acls.get_or_init(|| rustix::fs::getxattr(self.path(), XATTR_ACL_DEFAULT, &mut [0; 0][..]).is_ok())
-    }
-
-    /// Removes ACLs that a new entry of this directory must not have.
-    fn remove_given_acls(&self, path: &Path, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        if options.privileged && kind != FileKind::Symlink && self.gives_acls() {
-            remove_acls(path, meta, options)?;
-        }
-        Ok(())
+    /// A descriptor of the entry itself: by it, no other file is changed.
+    fn entry(&self, name: &OsStr) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::openat(&self.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// A path of the directory itself, for calls that take no descriptor with O_PATH.
@@ -232,14 +222,22 @@ fn xcreate() -> &'static str {
     if rustix::process::geteuid().is_root() { XCREATE_ROOT } else { XCREATE }
 }
 
-fn remove_acls(path: &Path, meta: &Meta, options: &Options) -> io::Result<()> {
-    for acl in lacked_acls(meta, options) {
-        match rustix::fs::removexattr(path, acl) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Removes the ACLs that the source lacks of what a path leads to.
+fn remove(path: &Path, meta: &Meta) -> io::Result<()> {
+    let set = |acl: &str, value: &[u8]| match value {
+        // Before Linux 6.2 an empty value was an error.
+        [] => Ok(rustix::fs::removexattr(path, acl)?),
+        value => Ok(rustix::fs::setxattr(path, acl, value, XattrFlags::empty())?),
+    };
+    remove_lacked_acls(meta, |acl| has_acl(path, acl), set)
+}
+
+fn has_acl(path: &Path, acl: &str) -> io::Result<bool> {
+    match rustix::fs::getxattr(path, acl, &mut [0; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// Sets the metadata of an open file. The owner first: chown(2) clears setuid and setgid.
@@ -311,22 +309,15 @@ impl Dir for HostDir {
     }
 
     fn set_file_meta(&self, file: &fs::File, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.remove_given_acls(&proc_path(file), FileKind::File, meta, options)?;
         set_open(file, meta, options)
     }
 
     fn set_meta(&self, name: &OsStr, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        // Through a descriptor of the entry itself, no other file is changed: chmod(2) follows
-        // links.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let itself = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
-        let path = proc_path(&itself);
-        self.remove_given_acls(&path, kind, meta, options)?;
-        set_path(&path, kind, meta, options)
+        // By a path without this descriptor, chmod(2) would follow links.
+        set_path(&proc_path(&self.entry(name)?), kind, meta, options)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
-        remove_acls(&self.path(), meta, options)?;
         set_path(&self.path(), FileKind::Directory, meta, options)
     }
 
@@ -334,9 +325,25 @@ impl Dir for HostDir {
         rustix::fs::fstat(&self.fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
     }
 
-    /// On a mount of pandofs whose server allows it. Entries that get an ACL are made one by one.
+    fn gives_acls(&self) -> io::Result<bool> {
+        has_acl(&self.path(), XATTR_ACL_DEFAULT)
+    }
+
+    fn remove_file_acls(&self, file: &fs::File, meta: &Meta) -> io::Result<()> {
+        remove(&proc_path(file), meta)
+    }
+
+    fn remove_acls(&self, name: &OsStr, meta: &Meta) -> io::Result<()> {
+        remove(&proc_path(&self.entry(name)?), meta)
+    }
+
+    fn remove_own_acls(&self, meta: &Meta) -> io::Result<()> {
+        remove(&self.path(), meta)
+    }
+
+    /// On a mount of pandofs whose server allows it.
     fn takes_records(&self) -> bool {
-        self.made().is_some() && !self.gives_acls()
+        self.made().is_some()
     }
 
     fn make_many(&self, records: &[u8]) -> std::result::Result<(), (usize, io::Error)> {

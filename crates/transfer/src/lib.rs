@@ -22,8 +22,8 @@
 //! Each function copies what is below one directory into another directory, which must exist. It
 //! copies contents, names, permission bits, mtime, symbolic links, hard links, fifos, devices, and
 //! extended attributes of the `user` namespace. [`Options::privileged`] adds owners and the other
-//! extended attributes. Directories that exist in the target are used; another file that exists
-//! there is an error (EEXIST), so nothing is overwritten.
+//! extended attributes. Directories that exist in the target are used, and get the metadata of the
+//! source; another file that exists there is an error (EEXIST), so nothing is overwritten.
 //!
 //! # Safety against hostile sources
 //!
@@ -39,10 +39,11 @@
 //! * Holes stay holes, except in a tar stream, which stores them as zeros.
 //! * A tar stream has no sockets. They are left out, and [`Summary::left_out`] names them.
 //! * ACLs are copied with [`Options::privileged`], as `tar --acls` does: a copy has the ACLs of its
-//!   source, and not those that its directory gives to new entries. A user or a group that an ACL
-//!   of a tar stream names must exist on this machine.
+//!   source, also none, and not those that its directory gives to new entries. A user or a group
+//!   that an ACL of a tar stream names must exist on this machine.
 //! * The names of extended attributes in a tar stream are UTF-8. Others are not written, and an
 //!   error where they are read.
+//! * A sparse file with 8 GiB of data in the PAX format of GNU tar is an error.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -50,6 +50,15 @@ pub(crate) trait Dir: Sized {
     /// Sets the metadata of this directory.
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()>;
 
+    /// Whether new entries get an ACL.
+    fn gives_acls(&self) -> io::Result<bool>;
+    /// Removes the ACLs of a new file that its source lacks.
+    fn remove_file_acls(&self, file: &Self::File, meta: &Meta) -> io::Result<()>;
+    /// As [`Dir::remove_file_acls`], of an entry that is not opened.
+    fn remove_acls(&self, name: &OsStr, meta: &Meta) -> io::Result<()>;
+    /// As [`Dir::remove_file_acls`], of this directory.
+    fn remove_own_acls(&self, meta: &Meta) -> io::Result<()>;
+
     /// Whether this is a directory of the host with this device and inode number.
     fn is_host_dir(&self, dir: (u64, u64)) -> bool {
         let _ = dir;
@@ -73,8 +82,8 @@ pub(crate) struct Target<D> {
     options: Options,
     /// The directories from the target itself to the one that was used last.
     levels: Vec<Level<D>>,
-    /// Metadata that is set at the end.
-    directories: Vec<(PathBuf, Meta)>,
+    /// Metadata that is set at the end, and whether there may be ACLs that were not copied.
+    directories: Vec<(PathBuf, Meta, bool)>,
     summary: Summary,
 }
 
@@ -84,6 +93,8 @@ struct Level<D> {
     name: OsString,
     dir: D,
     batching: Batching,
+    /// Whether a copied entry gets an ACL that its source may not have. None: not known.
+    gives_acls: Option<bool>,
 }
 
 /// How the entries of a directory are made.
@@ -101,13 +112,27 @@ type Failed = (OsString, io::Error);
 
 impl<D: Dir> Level<D> {
     fn new(name: &OsStr, dir: D) -> Self {
-        Self { name: name.to_owned(), dir, batching: Batching::Unknown }
+        Self { name: name.to_owned(), dir, batching: Batching::Unknown, gives_acls: None }
     }
 
-    /// The batch, if the directory takes records.
-    fn batch(&mut self) -> Option<&mut Batch> {
+    /// Whether a copied entry gets an ACL that its source may not have. Without privileges no ACLs
+    /// are copied, and it keeps what it gets.
+    fn gives_acls(&mut self, options: &Options) -> io::Result<bool> {
+        if !options.privileged {
+            return Ok(false);
+        }
+        if self.gives_acls.is_none() {
+            self.gives_acls = Some(self.dir.gives_acls()?);
+        }
+        Ok(self.gives_acls == Some(true))
+    }
+
+    /// The batch, if the directory takes records, and gives no ACLs that were to be removed.
+    fn batch(&mut self, options: &Options) -> Option<&mut Batch> {
         if let Batching::Unknown = self.batching {
-            self.batching = if self.dir.takes_records() { Batching::On(Batch::new()) } else { Batching::Off };
+            // The call for a single entry meets an error again.
+            let is_on = self.dir.takes_records() && self.gives_acls(options).is_ok_and(|gives| !gives);
+            self.batching = if is_on { Batching::On(Batch::new()) } else { Batching::Off };
         }
         if let Batching::On(batch) = &mut self.batching { Some(batch) } else { None }
     }
@@ -124,7 +149,7 @@ impl<D: Dir> Level<D> {
                 // There was no space after the first entry.
                 (1.., Some(Errno::BUSY)) => continue,
                 (0, Some(Errno::OPNOTSUPP)) => records.try_for_each(|record| {
-                    let made = make_unpacked(&self.dir, &record, options);
+                    let made = make_unpacked(&self.dir, false, &record, options);
                     made.map_err(|error| (OsStr::from_bytes(record.name()).to_owned(), error))
                 }),
                 _ => {
@@ -158,7 +183,7 @@ impl<D: Dir> Level<D> {
 }
 
 /// Makes an entry of a batch by single calls.
-fn make_unpacked<D: Dir>(dir: &D, record: &PackedRecord<'_>, options: &Options) -> io::Result<()> {
+fn make_unpacked<D: Dir>(dir: &D, gives_acls: bool, record: &PackedRecord<'_>, options: &Options) -> io::Result<()> {
     let (meta, kind, device, body) = unpacked(record).ok_or(io::ErrorKind::InvalidData)?;
     let mut contents = io::Cursor::new(body);
     let body = match kind {
@@ -166,15 +191,25 @@ fn make_unpacked<D: Dir>(dir: &D, record: &PackedRecord<'_>, options: &Options) 
         FileKind::Symlink => Body::Symlink(OsStr::from_bytes(body)),
         kind => Body::Special(kind, device),
     };
-    make(dir, OsStr::from_bytes(record.name()), &meta, body, options).map(drop)
+    make((dir, gives_acls), OsStr::from_bytes(record.name()), &meta, body, options).map(drop)
 }
 
-/// Makes an entry, but no directory and no hard link. Returns how many bytes were written.
-fn make<D: Dir>(dir: &D, name: &OsStr, meta: &Meta, body: Body<'_>, options: &Options) -> io::Result<u64> {
+/// Makes an entry, but no directory and no hard link, in a directory that gives ACLs or none.
+/// Returns how many bytes were written.
+fn make<D: Dir>(
+    (dir, gives_acls): (&D, bool),
+    name: &OsStr,
+    meta: &Meta,
+    body: Body<'_>,
+    options: &Options,
+) -> io::Result<u64> {
     match body {
         Body::File { size, contents } => {
             let file = dir.make_file(name)?;
             let bytes = contents::copy(contents, size, &file)?;
+            if gives_acls {
+                dir.remove_file_acls(&file, meta)?;
+            }
             dir.set_file_meta(&file, meta, options)?;
             return Ok(bytes);
         }
@@ -184,6 +219,9 @@ fn make<D: Dir>(dir: &D, name: &OsStr, meta: &Meta, body: Body<'_>, options: &Op
         }
         Body::Special(kind, rdev) => {
             dir.make_special(name, kind, rdev)?;
+            if gives_acls {
+                dir.remove_acls(name, meta)?;
+            }
             dir.set_meta(name, kind, meta, options)?;
         }
         Body::Directory | Body::HardLink(_) => return Err(io::ErrorKind::InvalidInput.into()),
@@ -243,7 +281,7 @@ impl<D: Dir> Target<D> {
         if !Batch::takes(name, meta, body, &options) {
             return Ok(false);
         }
-        let Some(batch) = self.level(parent(path))?.batch() else { return Ok(false) };
+        let Some(batch) = self.level(parent(path))?.batch(&options) else { return Ok(false) };
         let (mut contents, mut bytes) = (Vec::new(), 0);
         let (kind, body) = match body {
             Body::File { size, contents: from } => {
@@ -258,7 +296,7 @@ impl<D: Dir> Target<D> {
         };
         if !batch.push(name, kind, meta, body, &options) {
             self.make_batches(self.levels.len() - 1)?;
-            let pushed = self.last().batch().is_some_and(|batch| batch.push(name, kind, meta, body, &options));
+            let pushed = self.last().batch(&options).is_some_and(|batch| batch.push(name, kind, meta, body, &options));
             assert!(pushed, "a small entry fits into an empty batch");
         }
         self.summary.bytes += bytes;
@@ -275,13 +313,21 @@ impl<D: Dir> Target<D> {
         let options = self.options;
         match body {
             Body::Directory => {
+                let mut gets_acls = None;
                 if let Some(name) = path.file_name() {
+                    let parent = self.level(parent(path))?;
                     // Most are new. A look-up first would be one more request, and any error shows
                     // below.
-                    let _ = self.level(parent(path))?.dir.make_dir(name);
+                    let is_new = parent.dir.make_dir(name).is_ok();
+                    gets_acls = if is_new { Some(parent.gives_acls(&options).map_err(failed)?) } else { None };
                 }
-                self.level(path)?;
-                self.directories.push((path.to_owned(), meta.clone()));
+                let level = self.level(path)?;
+                if options.privileged && gets_acls.is_some() {
+                    // It was given the same ACLs to give.
+                    level.gives_acls = gets_acls;
+                }
+                let may_have_acls = options.privileged && gets_acls != Some(false);
+                self.directories.push((path.to_owned(), meta.clone(), may_have_acls));
                 self.summary.entries += u64::from(!path.as_os_str().is_empty());
                 return Ok(());
             }
@@ -297,8 +343,9 @@ impl<D: Dir> Target<D> {
                 self.level(parent(path))?.dir.hard_link(&old_dir, &old, &new).map_err(failed)?;
             }
             body => {
-                let (dir, name) = (&self.level(parent(path))?.dir, name_of(path)?);
-                self.summary.bytes += make(dir, &name, meta, body, &options).map_err(failed)?;
+                let (level, name) = (self.level(parent(path))?, name_of(path)?);
+                let gives_acls = level.gives_acls(&options).map_err(failed)?;
+                self.summary.bytes += make((&level.dir, gives_acls), &name, meta, body, &options).map_err(failed)?;
             }
         }
         self.summary.entries += 1;
@@ -333,8 +380,10 @@ impl<D: Dir> Sink for Target<D> {
         self.make_batches(0)?;
         let options = self.options;
         // A directory comes before its entries, so the deepest ones are last.
-        while let Some((path, meta)) = self.directories.pop() {
-            let set = self.level(&path)?.dir.set_own_meta(&meta, &options);
+        while let Some((path, meta, may_have_acls)) = self.directories.pop() {
+            let dir = &self.level(&path)?.dir;
+            let removed = if may_have_acls { dir.remove_own_acls(&meta) } else { Ok(()) };
+            let set = removed.and_then(|()| dir.set_own_meta(&meta, &options));
             set.map_err(|error| Error::new(path, error))?;
         }
         Ok(self.summary)

@@ -14,7 +14,7 @@ use pando_vfs::{
 
 use crate::{
     Error, Options, Result,
-    entry::{Body, FirstNames, Meta, Sink, copies_xattr, lacked_acls},
+    entry::{Body, FirstNames, Meta, Sink, copies_xattr, remove_lacked_acls},
     target::Dir,
 };
 
@@ -108,40 +108,40 @@ impl TreeDir {
         self.vfs.lookup(&self.context, self.at(), name.as_bytes(), Walk::NOFOLLOW)
     }
 
-    /// Whether new entries get an ACL.
-    fn gives_acls(&self) -> bool {
-        self.vfs.getxattr(&self.context, self.at(), "", XATTR_ACL_DEFAULT, Walk::EMPTY_PATH).is_ok()
-    }
-
-    /// Sets the metadata of a new entry of this directory.
-    fn set_entry(&self, dentry: &DentryRef, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        if options.privileged && kind != FileKind::Symlink && self.gives_acls() {
-            self.remove_acls(dentry, meta, options)?;
-        }
-        self.set(dentry, kind, meta, options)
-    }
-
-    fn remove_acls(&self, dentry: &DentryRef, meta: &Meta, options: &Options) -> io::Result<()> {
-        for acl in lacked_acls(meta, options) {
-            match self.vfs.removexattr(&self.context, At::Dir(dentry), "", acl, Walk::EMPTY_PATH) {
-                Ok(()) | Err(Errno::NoData | Errno::NotSupported) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
+    /// Sets the metadata. The owner first: a change of it removes file capabilities.
     fn set(&self, dentry: &DentryRef, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
+        if options.privileged {
+            let owner = SetAttr::new().uid(Some(meta.uid)).gid(Some(meta.gid));
+            self.vfs.setattr(&self.context, dentry, &owner)?;
+        }
         for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
-            let how = XattrFlags::empty();
-            self.vfs.setxattr(&self.context, At::Dir(dentry), "", name, value, how, Walk::EMPTY_PATH)?;
+            self.set_xattr(dentry, name, value)?;
         }
         // Linux changes no permission bits of a symbolic link.
         let mode = (kind != FileKind::Symlink).then_some(meta.mode);
-        let owner = |id| options.privileged.then_some(id);
-        let change = SetAttr::new().uid(owner(meta.uid)).gid(owner(meta.gid)).mode(mode).mtime(SetTime::At(meta.mtime));
-        self.vfs.setattr(&self.context, dentry, &change)?;
+        self.vfs.setattr(&self.context, dentry, &SetAttr::new().mode(mode).mtime(SetTime::At(meta.mtime)))?;
         Ok(())
+    }
+
+    fn set_xattr(&self, dentry: &DentryRef, name: &[u8], value: &[u8]) -> io::Result<()> {
+        let how = XattrFlags::empty();
+        Ok(self.vfs.setxattr(&self.context, At::Dir(dentry), "", name, value, how, Walk::EMPTY_PATH)?)
+    }
+
+    fn has_acl(&self, dentry: &DentryRef, acl: &str) -> io::Result<bool> {
+        match self.vfs.getxattr(&self.context, At::Dir(dentry), "", acl, Walk::EMPTY_PATH) {
+            Ok(_) => Ok(true),
+            Err(Errno::NoData | Errno::NotSupported) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn remove(&self, dentry: &DentryRef, meta: &Meta) -> io::Result<()> {
+        remove_lacked_acls(
+            meta,
+            |acl| self.has_acl(dentry, acl),
+            |acl, value| self.set_xattr(dentry, acl.as_bytes(), value),
+        )
     }
 }
 
@@ -184,15 +184,30 @@ impl Dir for TreeDir {
     }
 
     fn set_file_meta(&self, file: &File, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.set_entry(file.dentry(), FileKind::File, meta, options)
+        self.set(file.dentry(), FileKind::File, meta, options)
     }
 
     fn set_meta(&self, name: &OsStr, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.set_entry(&self.lookup(name)?, kind, meta, options)
+        self.set(&self.lookup(name)?, kind, meta, options)
     }
 
     fn set_own_meta(&self, meta: &Meta, options: &Options) -> io::Result<()> {
-        self.remove_acls(&self.dentry, meta, options)?;
         self.set(&self.dentry, FileKind::Directory, meta, options)
+    }
+
+    fn gives_acls(&self) -> io::Result<bool> {
+        self.has_acl(&self.dentry, XATTR_ACL_DEFAULT)
+    }
+
+    fn remove_file_acls(&self, file: &File, meta: &Meta) -> io::Result<()> {
+        self.remove(file.dentry(), meta)
+    }
+
+    fn remove_acls(&self, name: &OsStr, meta: &Meta) -> io::Result<()> {
+        self.remove(&self.lookup(name)?, meta)
+    }
+
+    fn remove_own_acls(&self, meta: &Meta) -> io::Result<()> {
+        self.remove(&self.dentry, meta)
     }
 }

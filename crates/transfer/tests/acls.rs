@@ -150,7 +150,7 @@ fn names_in_a_stream_are_those_of_this_machine() {
     let text = |name| format!("user::rw-\nuser:{name}:rwx\ngroup::r--\nmask::r--\nother::r--\n");
     assert_eq!(import(&text("root"), &options).unwrap(), Some(access_list(0, [6, 7, 4, 4, 4])));
     let unknown = import(&text("no such user"), &options).unwrap_err();
-    let message = "file: an ACL of the tar stream names the user no such user, which this machine lacks";
+    let message = "file: an ACL of the tar stream names the user no such user, which this machine lacks; without privileges no ACLs are copied";
     assert_eq!(unknown.to_string(), message);
     let malformed = import("user::rw-", &options).unwrap_err();
     assert_eq!(malformed.to_string(), r#"file: the tar stream has a malformed ACL: "user::rw-""#);

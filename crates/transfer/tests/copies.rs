@@ -347,6 +347,12 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
     vfs.setxattr(context, At::Cwd, "/file", "trusted.label", "t", XattrFlags::empty(), Walk::empty()).unwrap();
     fs.symlink("file", "/link").unwrap();
     vfs.setxattr(context, At::Cwd, "/link", "trusted.label", "t", XattrFlags::empty(), Walk::NOFOLLOW).unwrap();
+    // Version 2 of a capability set: CAP_NET_BIND_SERVICE. A chown would remove it.
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    fs.write("/capable", "x").unwrap();
+    for (name, value) in [("security.capability", &capability[..]), ("trusted.a=b%3D", b"t")] {
+        vfs.setxattr(context, At::Cwd, "/capable", name, value, XattrFlags::empty(), Walk::empty()).unwrap();
+    }
     vfs.mknod(context, At::Cwd, "/null", 0o020_666, 0x103).unwrap();
     vfs.mknod(context, At::Cwd, "/socket", 0o140_755, 0).unwrap();
     fs.set_times("/file", SetTime::Omit, Timestamp::from_parts(5, 6)).unwrap();
@@ -370,7 +376,7 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
 
     // From directory to directory as well.
     let again = temp.dir("again");
-    assert_eq!(copy_dir(&target, &again, &privileged).unwrap().entries, 4);
+    assert_eq!(copy_dir(&target, &again, &privileged).unwrap().entries, 5);
     assert_eq!(facts(&again), facts(&target));
     let file = fs::metadata(again.join("file")).unwrap();
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (1234, 5678, 0o6755));
@@ -385,6 +391,9 @@ fn privileged_copy_keeps_owners_devices_and_all_xattrs() {
     let label = copy.vfs().getxattr(copy.context(), At::Cwd, "/file", "trusted.label", Walk::empty());
     assert_eq!(label.as_deref(), Ok(&b"t"[..]));
     assert_eq!(copy.metadata("/null").unwrap().rdev, 0x103);
+    let value = |name| copy.vfs().getxattr(copy.context(), At::Cwd, "/capable", name, Walk::empty());
+    assert_eq!(value("security.capability").as_deref(), Ok(&capability[..]));
+    assert_eq!(value("trusted.a=b%3D").as_deref(), Ok(&b"t"[..]));
 }
 
 /// With the oldest headers: directories have no type of their own, and names are short.
@@ -403,6 +412,60 @@ fn import_reads_the_oldest_format() {
     import_tar(archive.stdout.as_slice(), &fs, "/", &Options::new()).unwrap();
     assert!(fs.metadata("/dir/below").unwrap().is_dir());
     assert_eq!(fs.read("/dir/file").unwrap(), b"contents");
+}
+
+/// A header of an entry, with its checksum.
+fn header(kind: tar::EntryType, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..4].copy_from_slice(b"file");
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(size);
+    header.set_cksum();
+    header
+}
+
+/// A header before another one, padded.
+fn extension(kind: tar::EntryType, bytes: &[u8]) -> Vec<u8> {
+    let padded = vec![0; bytes.len().next_multiple_of(512) - bytes.len()];
+    [&header(kind, bytes.len() as u64).as_bytes()[..], bytes, &padded].concat()
+}
+
+/// Sizes near 2^64, records without an end, and numbers that are none. Seen: a loop without end, a
+/// panic, and files of another name.
+#[test]
+fn nonsense_in_headers_is_an_error() {
+    use tar::EntryType::{Directory, GNULongName, Regular, XHeader};
+    let file = [&header(Regular, 0).as_bytes()[..], &[0; 1024]].concat();
+    let pax = |records: &[u8], rest: &[u8]| [&extension(XHeader, records), rest].concat();
+    let huge = header(XHeader, u64::MAX - 1023);
+    let wrapping = [&extension(GNULongName, &[b'x'; 1024])[..], huge.as_bytes(), &file];
+    let sparse = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.realsize=1\n";
+    let no_line = [&header(Regular, 4096).as_bytes()[..], &[0; 8192]].concat();
+    let dir = [&header(Directory, 0).as_bytes()[..], &[0; 1024]].concat();
+    let path = b"11 path=ab\n";
+    let streams = [
+        pax(path, &file),
+        pax(b"7 uid=\n", &file),
+        wrapping.concat(),
+        pax(sparse, &no_line),
+        pax(b"29 size=18446744073709551615\n", &dir),
+        pax(b"x path=ab\n", &file),
+        pax(b"11 path=ab", &file),
+        pax(b"99 path=ab\n", &file),
+        pax(&[path, &b"11 path=cdefghi\n"[..]].concat(), &file),
+        pax(b"22 GNU.sparse.major=x\n", &file),
+        pax(b"9 uid=x1\n", &file),
+        pax(b"18 size=99999999x\n", &file),
+        header(XHeader, 1 << 40).as_bytes().to_vec(),
+    ];
+    for (number, stream) in streams.iter().enumerate() {
+        let done = import_tar(stream.as_slice(), &new_tree(), "/", &Options::new());
+        assert_eq!(done.is_ok(), number < 2, "stream {number}: {done:?}");
+    }
 }
 
 /// A file with holes whose map does not fit its data or its size.

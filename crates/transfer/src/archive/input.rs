@@ -29,8 +29,7 @@ impl<R: Read> Input<R> {
     pub(super) fn fill(&mut self, count: usize) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
-        // Twice as much as there is: a parser may need a little more each time, and begin again.
-        let room = count.max(2 * self.end).max(PART_BYTES);
+        let room = count.max(PART_BYTES);
         if self.buffer.len() < room {
             self.buffer.resize(room, 0);
         }

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt,
     io::{self, Read},
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
@@ -9,13 +10,13 @@ use std::{
 
 use pando_vfs::{FileKind, Timestamp};
 use tar_core::{
-    EntryType, PaxExtensions, SparseEntry,
+    EntryType, Header, PaxExtensions, SparseEntry,
     parse::{Limits, ParseEvent, ParsedEntry, Parser},
 };
 
 use super::{
     input::Input,
-    records::{ACL_KEYS, XATTR_KEY, parse_acl, parse_time},
+    records::{ACL_KEYS, XATTR_KEY, decode_name, parse_acl, parse_time},
 };
 use crate::{
     Error, Options, Result,
@@ -27,9 +28,14 @@ use crate::{
 const BLOCK_BYTES: usize = 512;
 /// The most bytes of names, targets and extended attributes of an entry. They are in memory while
 /// it is copied.
-const METADATA_BYTES_MAX: u32 = 64 << 20;
+const METADATA_BYTES_MAX: u32 = 8 << 20;
 /// The most regions of data of a file with holes.
 const REGIONS_MAX: usize = 1 << 20;
+/// The most bytes that the parser may ask for: the metadata, and the regions as text.
+const NEEDED_MAX: usize = 64 << 20;
+/// More bytes than this are read twice as many at a time: for each request for more, the parser
+/// begins again.
+const FEW_BYTES: usize = 64 << 10;
 
 /// Puts all entries of a tar stream into `sink`.
 pub(crate) fn read(from: impl Read, options: &Options, sink: &mut impl Sink) -> Result<()> {
@@ -40,10 +46,15 @@ pub(crate) fn read(from: impl Read, options: &Options, sink: &mut impl Sink) -> 
     parser.set_ignore_pax_errors(true);
     let mut input = Input::new(from);
     loop {
-        let damaged = |error| here(invalid(format!("the tar stream is damaged: {error}")));
-        let (used, entry) = match parser.parse(input.unused()).map_err(damaged)? {
+        check_extensions(input.unused()).map_err(here)?;
+        let (used, entry) = match parser.parse(input.unused()).map_err(|error| here(damaged(error)))? {
             ParseEvent::NeedData { min_bytes } => {
-                if input.fill(min_bytes).map_err(here)? {
+                let have = input.unused().len();
+                if min_bytes <= have || min_bytes > NEEDED_MAX {
+                    return Err(here(damaged("it has no end of a record, or none that is near")));
+                }
+                let more = if have > FEW_BYTES { min_bytes.max(2 * have) } else { min_bytes };
+                if input.fill(more).map_err(here)? || input.unused().len() >= min_bytes {
                     continue;
                 }
                 // The end may be missing, or half of it, but no part of an entry.
@@ -68,6 +79,27 @@ pub(crate) fn read(from: impl Read, options: &Options, sink: &mut impl Sink) -> 
         input.consume(used);
         entry.put(&mut input, sink)?;
     }
+}
+
+/// Checks the sizes of the headers that come before that of an entry. The parser adds them up, and
+/// a sum could overflow.
+fn check_extensions(mut bytes: &[u8]) -> io::Result<()> {
+    while let Some((header, rest)) = bytes.split_first_chunk::<BLOCK_BYTES>() {
+        let header = Header::from_bytes(header);
+        if !matches!(header.entry_type(), EntryType::GnuLongName | EntryType::GnuLongLink | EntryType::XHeader) {
+            break;
+        }
+        let size = header.entry_size().map_err(damaged)?;
+        if size > METADATA_BYTES_MAX.into() {
+            return Err(damaged(format_args!("a header of {size} bytes")));
+        }
+        bytes = rest.get((size as usize).next_multiple_of(BLOCK_BYTES)..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn damaged(why: impl fmt::Display) -> io::Error {
+    invalid(format!("the tar stream is damaged: {why}"))
 }
 
 fn invalid(text: String) -> io::Error {
@@ -132,8 +164,9 @@ impl Entry {
             }
         }
         let padding = stored.wrapping_neg() % BLOCK_BYTES as u64;
-        let rest = contents.left + padding;
-        input.skip(rest).map_err(|error| Error::new(path, error))
+        let left = contents.left;
+        // Their sum may not fit into 64 bits.
+        input.skip(left).and_then(|()| input.skip(padding)).map_err(|error| Error::new(path, error))
     }
 }
 
@@ -164,13 +197,18 @@ fn meta_of(entry: &ParsedEntry<'_>, options: &Options) -> io::Result<Meta> {
         mtime: Timestamp::from_parts(entry.mtime.cast_signed(), 0),
         xattrs: Vec::new(),
     };
-    for record in PaxExtensions::new(entry.pax.unwrap_or_default()) {
-        let record = record.map_err(|error| invalid(format!("the tar stream is damaged: {error}")))?;
+    let pax = entry.pax.unwrap_or_default();
+    if !are_whole(pax) {
+        return Err(damaged("a record of a header has no end"));
+    }
+    for record in PaxExtensions::new(pax) {
+        let record = record.map_err(damaged)?;
         let (key, value) = (record.key_bytes(), record.value_bytes());
         let text = || String::from_utf8_lossy(value);
         match key {
             b"mtime" => meta.mtime = parse_time(&text()).unwrap_or(meta.mtime),
-            b"uid" | b"gid" | b"size" if text().parse::<u64>().is_err() => {
+            // An empty value means that of the header.
+            key if is_number(key) && !value.is_empty() && text().parse::<u64>().is_err() => {
                 return Err(invalid(format!("the tar stream has a malformed number: {:?}", text())));
             }
             key => {
@@ -179,15 +217,37 @@ fn meta_of(entry: &ParsedEntry<'_>, options: &Options) -> io::Result<Meta> {
                     && let Some(acl) = parse_acl(value)?
                 {
                     meta.xattrs.push((name.as_bytes().to_vec(), acl.as_xattr().to_vec()));
-                } else if let Some(name) = key.strip_prefix(XATTR_KEY.as_bytes())
-                    && copies_xattr(name, options)
+                } else if let Some(name) = key.strip_prefix(XATTR_KEY.as_bytes()).map(decode_name)
+                    && copies_xattr(&name, options)
                 {
-                    meta.xattrs.push((name.to_vec(), value.to_vec()));
+                    meta.xattrs.push((name, value.to_vec()));
                 }
             }
         }
     }
     Ok(meta)
+}
+
+/// Whether the value of this PAX record is a number.
+fn is_number(key: &[u8]) -> bool {
+    const SPARSE: &[u8] = b"GNU.sparse.";
+    let of_sparse = key.strip_prefix(SPARSE).is_some_and(|what| what != b"map" && what != b"name");
+    of_sparse || [&b"uid"[..], b"gid", b"size"].contains(&key)
+}
+
+/// Whether the bytes of a PAX header are records from the first to the last byte: each begins with
+/// its length and ends with a newline.
+fn are_whole(mut pax: &[u8]) -> bool {
+    while !pax.is_empty() {
+        let digits = pax.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let len = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<usize>().ok());
+        let Some((record, rest)) = len.and_then(|len| pax.split_at_checked(len)) else { return false };
+        if record.last() != Some(&b'\n') {
+            return false;
+        }
+        pax = rest;
+    }
+    true
 }
 
 /// The contents of an entry: regions of data, and zeros between them.

@@ -23,7 +23,12 @@ pub(super) fn parse_acl(text: &[u8]) -> io::Result<Option<Acl>> {
             AclName::User(name) => ("user", name, User::from_name(name)?.map(|user| user.uid.as_raw())),
             AclName::Group(name) => ("group", name, Group::from_name(name)?.map(|group| group.gid.as_raw())),
         };
-        id.ok_or_else(|| invalid(format!("an ACL of the tar stream names the {kind} {name}, which this machine lacks")))
+        let unknown = || {
+            invalid(format!(
+                "an ACL of the tar stream names the {kind} {name}, which this machine lacks; without privileges no ACLs are copied"
+            ))
+        };
+        id.ok_or_else(unknown)
     };
     Acl::from_text(&shown, id_of).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => invalid(format!("the tar stream has a malformed ACL: {shown:?}")),
@@ -39,7 +44,23 @@ pub(super) fn record_of(name: &[u8], value: &[u8]) -> Option<(String, Vec<u8>)> 
     {
         return Some(((*key).to_owned(), acl.to_string().into_bytes()));
     }
-    Some((format!("{XATTR_KEY}{}", std::str::from_utf8(name).ok()?), value.to_vec()))
+    let name = std::str::from_utf8(name).ok()?.replace('%', "%25").replace('=', "%3D");
+    Some((format!("{XATTR_KEY}{name}"), value.to_vec()))
+}
+
+/// The name of an extended attribute in the key of a PAX record, where `=` and `%` are encoded.
+pub(super) fn decode_name(mut key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len());
+    loop {
+        let (byte, rest) = match key {
+            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
+            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            [byte, rest @ ..] => (*byte, rest),
+            [] => return name,
+        };
+        name.push(byte);
+        key = rest;
+    }
 }
 
 /// A PAX time: seconds with a fraction, perhaps negative.

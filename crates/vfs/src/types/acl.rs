@@ -7,7 +7,7 @@
 //!
 //! As an extended attribute it is a version and then entries of 8 bytes: tag, permissions, id.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use crate::{Access, Error, Result, types::stat::S_IRWXG};
 
@@ -149,7 +149,7 @@ impl Acl {
         Ok((!entries.is_empty()).then_some(Self(bytes)))
     }
 
-    /// The ACL in a text, as getfacl(1) prints it: entries as `user:NAME:rwx`, on lines or between
+    /// The ACL in a text, as acl(5) describes it: entries as `user:NAME:rwx`, on lines or between
     /// commas, in any order. A number is an id; a fourth field is the id of the name, as star(1)
     /// writes it. For other names `id_of` is asked. None for a text without entries.
     ///
@@ -274,6 +274,20 @@ impl Acl {
     }
 }
 
+/// A name in which some characters are written in octal, as `\\134`.
+fn unescaped(name: &str) -> Cow<'_, str> {
+    let mut parts = name.split('\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => plain.extend([char::from(code).encode_utf8(&mut [0; 4]), &part[3..]]),
+            None => plain.extend(["\\", part]),
+        }
+    }
+    if plain == name { Cow::Borrowed(name) } else { Cow::Owned(plain) }
+}
+
 /// The text of [`Acl::from_text`], on one line and with numbers as names.
 impl fmt::Display for Acl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -318,6 +332,7 @@ impl Entry {
             [tag, name, letters, id] => (tag, name, letters, Some(id)),
             _ => return Err(Error::Invalid.into()),
         };
+        let name = &*unescaped(name);
         let mut id = |named| id.unwrap_or(name).parse().or_else(|_| id_of(named));
         let class = match (tag, name) {
             ("user" | "u", "") => Class::Owner,
@@ -515,7 +530,7 @@ mod tests {
     fn text_says_the_same() {
         let from = |text: &str| {
             Acl::from_text(text, |name| match name {
-                AclName::User("joe") => Ok(5),
+                AclName::User("joe" | "DOM\\joe, s") => Ok(5),
                 AclName::Group("staff") => Ok(6),
                 _ => Err(Error::NoEntry),
             })
@@ -540,6 +555,8 @@ mod tests {
         assert_eq!(from(lines), Ok(Some(acl(&sorted))), "each class in the order of the text");
         let of_star = "u::rw-,u:jim:rwx:5,u:9:r--,g::r,g:staff:x,m::rwx,o::r";
         assert_eq!(from(of_star), Ok(Some(acl(&named))), "with the id of an unknown name");
+        let quoted = "u::rw-,u:DOM\\134joe\\054\\040s:rwx,u:9:r--,g::r,g:staff:x,m::rwx,o::r";
+        assert_eq!(from(quoted), Ok(Some(acl(&named))));
         assert_eq!(from("\n"), Ok(None));
         assert_eq!(from("user::rwx,user:jim:rwx,group::r,mask::r,other::r"), Err(Error::NoEntry));
         for bad in ["user", "user:", "user:::::", "user::rwz", "mask:5:r", "who::r", "user::rwx", "default:user::r"] {
