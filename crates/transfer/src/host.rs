@@ -9,13 +9,16 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use pando_records::{Record, XATTR_SIZE_MAX, XCREATE, XCREATE_ROOT, XattrValue};
 use pando_scan::{Descent, Event, Mask, Walk, WalkOptions};
 use pando_vfs::{FileKind, Timestamp, XATTR_ACL_DEFAULT};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags},
+    fs::{
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    },
     io::Errno,
 };
 
@@ -184,18 +187,27 @@ fn open_dir(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
 /// A directory of the host. Opening it with O_PATH sends no request to the server of a mount.
 pub(crate) struct HostDir {
     fd: OwnedFd,
-    /// Setting the attribute has made entries here. A file system that stores any attribute would
-    /// have stored them.
-    is_proven: Cell<bool>,
+    /// The device where setting the attribute has made entries, in a directory of this copy. A file
+    /// system that stores any attribute would have stored them.
+    proven: Rc<Cell<Option<(u32, u32)>>>,
 }
 
 impl HostDir {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        Self::open_at(CWD, path.as_os_str(), OFlags::empty()).map_err(|error| Error::new("", error))
+        let fd = open_dir(CWD, path.as_os_str(), OFlags::PATH).map_err(|error| Error::new("", error))?;
+        Ok(Self { fd, proven: Rc::default() })
     }
 
-    fn open_at(at: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Self> {
-        Ok(Self { fd: open_dir(at, name, OFlags::PATH | more)?, is_proven: Cell::new(false) })
+    /// Whether this directory is on the device where entries were made.
+    fn is_proven(&self) -> bool {
+        self.proven.get().is_some_and(|proven| self.device() == Some(proven))
+    }
+
+    /// The device, without a request to the server of a mount.
+    fn device(&self) -> Option<(u32, u32)> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&self.fd, "", flags, StatxFlags::empty()).ok()?;
+        Some((found.stx_dev_major, found.stx_dev_minor))
     }
 
     /// A descriptor of the entry itself: by it, no other file is changed.
@@ -240,9 +252,15 @@ fn has_acl(path: &Path, acl: &str) -> io::Result<bool> {
     }
 }
 
+/// Whether a copy must get another owner or group. Most have them already, and on a mount a chown
+/// is a request.
+fn is_others(now: &Stat, meta: &Meta, options: &Options) -> bool {
+    options.privileged && (now.st_uid, now.st_gid) != (meta.uid, meta.gid)
+}
+
 /// Sets the metadata of an open file. The owner first: chown(2) clears setuid and setgid.
 fn set_open(fd: impl AsFd, meta: &Meta, options: &Options) -> io::Result<()> {
-    if options.privileged {
+    if is_others(&rustix::fs::fstat(&fd)?, meta, options) {
         rustix::fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
     }
     for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
@@ -254,7 +272,7 @@ fn set_open(fd: impl AsFd, meta: &Meta, options: &Options) -> io::Result<()> {
 
 /// As [`set_open`], of what a path leads to.
 fn set_path(path: &Path, kind: FileKind, meta: &Meta, options: &Options) -> io::Result<()> {
-    if options.privileged {
+    if is_others(&rustix::fs::stat(path)?, meta, options) {
         rustix::fs::chown(path, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
     }
     for (name, value) in meta.xattrs.iter().filter(|(name, _)| copies_xattr(name, options)) {
@@ -283,7 +301,8 @@ impl Dir for HostDir {
     type File = fs::File;
 
     fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
-        Self::open_at(&self.fd, name, OFlags::NOFOLLOW)
+        let fd = open_dir(&self.fd, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        Ok(Self { fd, proven: self.proven.clone() })
     }
 
     fn make_dir(&self, name: &OsStr) -> io::Result<()> {
@@ -343,18 +362,20 @@ impl Dir for HostDir {
 
     /// On a mount of pandofs whose server allows it.
     fn takes_records(&self) -> bool {
-        self.made().is_some()
+        self.is_proven() || self.made().is_some()
     }
 
     fn make_many(&self, records: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
         let path = self.path();
         rustix::fs::setxattr(&path, xcreate(), records, XattrFlags::empty())
             .map_err(|error| (self.made().unwrap_or(0), error.into()))?;
-        if !self.is_proven.get() && self.made() != Some(0) {
-            let _ = rustix::fs::removexattr(&path, xcreate());
-            return Err((0, Errno::OPNOTSUPP.into()));
+        if !self.is_proven() {
+            if self.made() != Some(0) {
+                let _ = rustix::fs::removexattr(&path, xcreate());
+                return Err((0, Errno::OPNOTSUPP.into()));
+            }
+            self.proven.set(self.device());
         }
-        self.is_proven.set(true);
         Ok(())
     }
 }
