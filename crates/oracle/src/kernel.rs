@@ -159,8 +159,7 @@ impl Kernel {
     }
 
     /// Whether a mount answers differently (docs/semantics.md, docs/source.md):
-    /// - a write to a file with setuid or setgid, and a refused fallocate, may clear them where
-    ///   tmpfs does not
+    /// - a write or an fallocate may clear setuid and setgid where tmpfs does not
     /// - a chown without owner and group by an ordinary user, of a file with setuid or setgid,
     ///   succeeds
     /// - a truncation of an empty file to size 0 stamps its times

@@ -69,7 +69,7 @@ fn rows() -> Vec<(Op, OnMount)> {
         write("full", Act::Fallocate(0, 0, 10)),
         write("full", Act::Fallocate(1, 10_000, 10)),
         write("hole", Act::Fallocate(3, 0, 4096)),
-        write("full", Act::Fallocate(0x10, 0, 10)),
+        write("full", Act::Fallocate(8, 0, 10)),
         write("full", Act::Fsync),
         plain(Op::Chmod("full", 0o644)),
         plain(Op::Chmod("full", 0o600)),
