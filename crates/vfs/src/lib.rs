@@ -213,8 +213,8 @@
 //!   that becomes idle calls [`release_free_memory`].
 //! * A thread that walks many paths has up to 4096 entries in its path-prefix cache: 768 KiB until
 //!   it ends.
-//! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and
-//!   device nodes are names only: opening one is ENXIO.
+//! * No file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and device
+//!   nodes are names only: opening one is ENXIO.
 //!
 //! # Example
 //!
