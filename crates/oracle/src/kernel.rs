@@ -163,6 +163,7 @@ impl Kernel {
     /// - a chown without owner and group by an ordinary user, of a file with setuid or setgid,
     ///   succeeds
     /// - a truncation of an empty file to size 0 stamps its times
+    /// - a read of no bytes stamps no access, where the kernel reads the file of the host by itself
     fn differs_on_mounts(&self, op: &Op) -> bool {
         match op {
             Op::Write { slot, .. } | Op::Pwrite { slot, .. } | Op::Writev { slot, .. } | Op::Fallocate { slot, .. } => {
@@ -171,6 +172,7 @@ impl Kernel {
             Op::Chown { place, uid: None, gid: None, follow } => {
                 self.caller != Caller::Root && self.stat_place(place, *follow).is_ok_and(is_privileged)
             }
+            Op::Read { len: 0, .. } | Op::Pread { len: 0, .. } => true,
             Op::Truncate { path, size: 0 } => fs::stat(&**path).is_ok_and(|stat| stat.st_size == 0),
             _ => false,
         }
