@@ -9,7 +9,7 @@ pub(crate) const SMALL: u64 = 16 << 10;
 const PAGE: usize = 4096;
 const PAGES: usize = SMALL as usize / PAGE;
 
-/// What a record of contents says without its bytes.
+/// The form of a record of contents: which pages have data, and how many bytes are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pages: u8,

@@ -149,7 +149,7 @@ impl<D: Dir> Level<D> {
                 // There was no space after the first entry.
                 (1.., Some(Errno::BUSY)) => continue,
                 (0, Some(Errno::OPNOTSUPP)) => records.try_for_each(|record| {
-                    let made = make_unpacked(&self.dir, false, &record, options);
+                    let made = make_unpacked(&self.dir, &record, options);
                     made.map_err(|error| (OsStr::from_bytes(record.name()).to_owned(), error))
                 }),
                 _ => {
@@ -182,8 +182,8 @@ impl<D: Dir> Level<D> {
     }
 }
 
-/// Makes an entry of a batch by single calls.
-fn make_unpacked<D: Dir>(dir: &D, gives_acls: bool, record: &PackedRecord<'_>, options: &Options) -> io::Result<()> {
+/// Makes an entry of a batch by single calls. A directory with a batch gives no ACLs.
+fn make_unpacked<D: Dir>(dir: &D, record: &PackedRecord<'_>, options: &Options) -> io::Result<()> {
     let (meta, kind, device, body) = unpacked(record).ok_or(io::ErrorKind::InvalidData)?;
     let mut contents = io::Cursor::new(body);
     let body = match kind {
@@ -191,7 +191,7 @@ fn make_unpacked<D: Dir>(dir: &D, gives_acls: bool, record: &PackedRecord<'_>, o
         FileKind::Symlink => Body::Symlink(OsStr::from_bytes(body)),
         kind => Body::Special(kind, device),
     };
-    make((dir, gives_acls), OsStr::from_bytes(record.name()), &meta, body, options).map(drop)
+    make((dir, false), OsStr::from_bytes(record.name()), &meta, body, options).map(drop)
 }
 
 /// Makes an entry, but no directory and no hard link, in a directory that gives ACLs or none.

@@ -213,17 +213,24 @@ fn import_reads_each_format_of_gnu_tar() {
     }
 }
 
-/// One entry of a hand-made tar stream: its path and the target of a link, unchecked.
-fn entry(builder: &mut tar::Builder<Vec<u8>>, path: &[u8], kind: tar::EntryType, target: &[u8], data: &[u8]) {
+/// A header of an entry, with its checksum.
+fn header(path: &[u8], kind: tar::EntryType, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path);
-    header.as_gnu_mut().unwrap().linkname[..target.len()].copy_from_slice(target);
     header.set_entry_type(kind);
     header.set_mode(0o644);
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(0);
-    header.set_size(data.len() as u64);
+    header.set_size(size);
+    header.set_cksum();
+    header
+}
+
+/// One entry of a hand-made tar stream: its path and the target of a link, unchecked.
+fn entry(builder: &mut tar::Builder<Vec<u8>>, path: &[u8], kind: tar::EntryType, target: &[u8], data: &[u8]) {
+    let mut header = header(path, kind, data.len() as u64);
+    header.as_gnu_mut().unwrap().linkname[..target.len()].copy_from_slice(target);
     header.set_cksum();
     builder.append(&header, data).unwrap();
 }
@@ -414,24 +421,10 @@ fn import_reads_the_oldest_format() {
     assert_eq!(fs.read("/dir/file").unwrap(), b"contents");
 }
 
-/// A header of an entry, with its checksum.
-fn header(kind: tar::EntryType, size: u64) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.as_gnu_mut().unwrap().name[..4].copy_from_slice(b"file");
-    header.set_entry_type(kind);
-    header.set_mode(0o644);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(size);
-    header.set_cksum();
-    header
-}
-
 /// A header before another one, padded.
 fn extension(kind: tar::EntryType, bytes: &[u8]) -> Vec<u8> {
     let padded = vec![0; bytes.len().next_multiple_of(512) - bytes.len()];
-    [&header(kind, bytes.len() as u64).as_bytes()[..], bytes, &padded].concat()
+    [&header(b"file", kind, bytes.len() as u64).as_bytes()[..], bytes, &padded].concat()
 }
 
 /// Sizes near 2^64, records without an end, and numbers that are none. Seen: a loop without end, a
@@ -439,13 +432,13 @@ fn extension(kind: tar::EntryType, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn nonsense_in_headers_is_an_error() {
     use tar::EntryType::{Directory, GNULongName, Regular, XHeader};
-    let file = [&header(Regular, 0).as_bytes()[..], &[0; 1024]].concat();
+    let file = [&header(b"file", Regular, 0).as_bytes()[..], &[0; 1024]].concat();
     let pax = |records: &[u8], rest: &[u8]| [&extension(XHeader, records), rest].concat();
-    let huge = header(XHeader, u64::MAX - 1023);
+    let huge = header(b"file", XHeader, u64::MAX - 1023);
     let wrapping = [&extension(GNULongName, &[b'x'; 1024])[..], huge.as_bytes(), &file];
     let sparse = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.realsize=1\n";
-    let no_line = [&header(Regular, 4096).as_bytes()[..], &[0; 8192]].concat();
-    let dir = [&header(Directory, 0).as_bytes()[..], &[0; 1024]].concat();
+    let no_line = [&header(b"file", Regular, 4096).as_bytes()[..], &[0; 8192]].concat();
+    let dir = [&header(b"file", Directory, 0).as_bytes()[..], &[0; 1024]].concat();
     let path = b"11 path=ab\n";
     let streams = [
         pax(path, &file),
@@ -460,7 +453,7 @@ fn nonsense_in_headers_is_an_error() {
         pax(b"22 GNU.sparse.major=x\n", &file),
         pax(b"9 uid=x1\n", &file),
         pax(b"18 size=99999999x\n", &file),
-        header(XHeader, 1 << 40).as_bytes().to_vec(),
+        header(b"file", XHeader, 1 << 40).as_bytes().to_vec(),
     ];
     for (number, stream) in streams.iter().enumerate() {
         let done = import_tar(stream.as_slice(), &new_tree(), "/", &Options::new());

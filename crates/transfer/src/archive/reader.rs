@@ -297,7 +297,7 @@ impl<R: Read> Read for Regions<'_, R> {
 
 impl<R: Read> Contents for Regions<'_, R> {
     fn next_data(&mut self, at: u64, size: u64) -> io::Result<u64> {
-        // What is left out is in a hole: the caller has read all data before.
+        // The caller has read all data before `at`, so it leaves out only zeros of a hole.
         self.at = self.at.max(at);
         self.at = self.region().map_or(size, |region| region.offset.max(self.at));
         Ok(self.at)

@@ -7,7 +7,7 @@
 //!
 //! As an extended attribute it is a version and then entries of 8 bytes: tag, permissions, id.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use crate::{Access, Error, Result, types::stat::S_IRWXG};
 
@@ -275,7 +275,7 @@ impl Acl {
 }
 
 /// A name in which some characters are written in octal, as `\\134`.
-fn unescaped(name: &str) -> Cow<'_, str> {
+fn unescaped(name: &str) -> String {
     let mut parts = name.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -285,7 +285,7 @@ fn unescaped(name: &str) -> Cow<'_, str> {
             None => plain.extend(["\\", part]),
         }
     }
-    if plain == name { Cow::Borrowed(name) } else { Cow::Owned(plain) }
+    plain
 }
 
 /// The text of [`Acl::from_text`], on one line and with numbers as names.
