@@ -71,6 +71,7 @@ mod tuning;
 pub use allocator::{BlockBox, BlockBytes, release_free_memory};
 pub use base::{
     padded::{OwnLine, Padded},
+    prefetch::prefetch,
     siphash::siphash13,
     stripe_hint::stripe_hint,
 };

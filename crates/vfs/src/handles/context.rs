@@ -214,8 +214,8 @@ impl Context {
         }
         let (perm, acls) = inode.permissions(guard);
         match acls.and_then(|acls| acls.access.as_ref()) {
-            None => self.cred.check(&perm, inode.is_dir(), want),
-            Some(acl) => self.cred.check_acl(&perm, acl, inode.is_dir(), want),
+            None => self.cred.check(perm, inode.is_dir(), want),
+            Some(acl) => self.cred.check_acl(perm, acl, inode.is_dir(), want),
         }
     }
 

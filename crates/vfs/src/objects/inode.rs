@@ -109,6 +109,7 @@ const _: () = assert!(size_of::<Inode>() <= 128);
 const _: () = assert!(std::mem::offset_of!(Inode, links) == 64 && std::mem::offset_of!(Inode, xattrs) <= 128);
 
 impl Inode {
+    #[inline(always)]
     pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: Permissions, body: Body, nlink: u32, now: i64) -> Self {
         let size = match &body {
             Body::Symlink(target, _) => target.len() as u64,
@@ -164,7 +165,7 @@ impl Inode {
         let dropped = if known.contains(AttrMask::MODE) { 0o6000 & !self.perm(guard).mode } else { 0 };
         let mut permissions = permissions_of(attr);
         permissions.perm.mode &= !dropped;
-        if self.permissions(guard) != (permissions.perm, permissions.acls.as_ref()) {
+        if self.permissions(guard) != (&permissions.perm, permissions.acls.as_ref()) {
             // Infallible: this change returns no error.
             let _ = self.change_permissions(guard, |_| Ok(permissions.clone()));
         }
@@ -464,7 +465,6 @@ impl Inode {
         }
     }
 
-    /// Whether the inode is in a tree with a backing.
     pub(crate) fn is_backed(&self) -> bool {
         self.backed
     }
@@ -482,8 +482,8 @@ impl Inode {
 
     /// Mode, owner, group and ACLs as one consistent record. Writes nothing.
     #[inline]
-    pub(crate) fn permissions<'g>(&self, guard: &'g Guard) -> (PermView, Option<&'g Arc<Acls>>) {
-        self.perm.get(self.initial_perm, guard)
+    pub(crate) fn permissions<'g>(&'g self, guard: &'g Guard) -> (&'g PermView, Option<&'g Arc<Acls>>) {
+        self.perm.get(&self.initial_perm, guard)
     }
 
     /// Changes mode, owner, group and ACLs as one record. `change` may run more than once.

@@ -29,6 +29,7 @@ pub(super) struct Record(AtomicCounted<Permissions>);
 
 impl Record {
     /// That of a new inode: none if mode, owner and group say everything.
+    #[inline]
     pub(super) fn new(permissions: Permissions) -> Self {
         Self(AtomicCounted::new(permissions.acls.is_some().then(|| Counted::new(permissions))))
     }
@@ -42,10 +43,10 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn get<'g>(&self, initial: PermView, guard: &'g Guard) -> (PermView, Option<&'g Arc<Acls>>) {
+    pub(super) fn get<'g>(&self, initial: &'g PermView, guard: &'g Guard) -> (&'g PermView, Option<&'g Arc<Acls>>) {
         match self.0.load(guard) {
             None => (initial, None),
-            Some(record) => (record.to_ref().perm, record.to_ref().acls.as_ref()),
+            Some(record) => (&record.to_ref().perm, record.to_ref().acls.as_ref()),
         }
     }
 

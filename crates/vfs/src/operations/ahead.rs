@@ -2,13 +2,13 @@
 //! caches.
 //!
 //! The objects of entries lie anywhere in memory, so most of their cache lines are misses. While
-//! the caller works on one entry, the lines of the next ones are read. The processor does not wait
-//! for a value that nothing depends on.
+//! the caller works on one entry, the lines of the next ones are prefetched: an address is read
+//! when its line has had the time of a few entries to arrive.
 
-use std::{hint::black_box, iter::Fuse};
+use std::iter::Fuse;
 
 use pando_records::Mask;
-use pando_sync::{Guard, Node, Shared};
+use pando_sync::{Guard, Node, Shared, prefetch};
 
 use crate::{objects::dentry::Dirent, types::xattr_map::XattrMap};
 
@@ -27,15 +27,17 @@ pub(crate) struct Ahead<'g, I> {
 
 /// How many entries are known before they are returned.
 const AHEAD: usize = 8;
-/// How many entries ahead an inode is read. It has the address of its map of extended attributes.
+/// How many entries ahead the lines of an inode are prefetched.
 const INODE: usize = 6;
-/// How many entries ahead that map is read. It has the address of the bytes.
+/// The inode has the address of its extended attributes.
+const XATTRS: usize = 5;
+/// They have the address of their present map.
 const MAP: usize = 4;
-/// How many entries ahead the bytes are read.
+/// The map has the address of the bytes.
 const BYTES: usize = 2;
 
 impl<'g, I: Iterator<Item = Place<'g>>> Ahead<'g, Fuse<I>> {
-    /// Of each entry, the parts in `mask` are read.
+    /// Of each entry, the parts in `mask` are prefetched.
     pub(crate) fn new(dirents: I, mask: Mask, guard: &'g Guard) -> Self {
         let mut dirents = dirents.fuse();
         let ring = std::array::from_fn(|_| dirents.next());
@@ -52,12 +54,18 @@ impl<'g, I: Iterator<Item = Place<'g>>> Iterator for Ahead<'g, I> {
             let dentry = self.ring[(self.at + distance) % AHEAD]?.to_ref().value.load(self.guard)?;
             Some(dentry.to_ref().inode())
         };
-        if !self.mask.is_empty() {
-            black_box(inode(INODE).map(|inode| (inode.perm(self.guard).mode, inode.size())));
+        if !self.mask.is_empty()
+            && let Some(inode) = inode(INODE)
+        {
+            prefetch(&inode.ino);
+            prefetch(&inode.links);
         }
         if self.mask.wants_xattrs() {
-            let map = |distance| inode(distance).and_then(|inode| inode.cached_xattrs(self.guard).flatten());
-            black_box((map(MAP).map(XattrMap::is_empty), map(BYTES).map(XattrMap::touch)));
+            let xattrs = |distance| Some(inode(distance)?.xattrs.load(self.guard)?.to_ref());
+            let map = |distance| xattrs(distance)?.get(self.guard);
+            xattrs(XATTRS).into_iter().for_each(|xattrs| prefetch(xattrs));
+            map(MAP).into_iter().for_each(|map| prefetch(map));
+            map(BYTES).into_iter().for_each(XattrMap::prefetch);
         }
         self.at += 1;
         next

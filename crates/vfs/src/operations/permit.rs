@@ -34,6 +34,7 @@ use crate::{
 
 /// Whether entries may be made in `dir` or removed from it (analogous to `inode_permission(dir,
 /// MAY_WRITE | MAY_EXEC)`). The caller holds the lock of the entry's name.
+#[inline]
 pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<()> {
     let directory = dir.directory()?;
     may_write(context, dir, Access::WRITE | Access::EXEC, guard).map_err(|stop| match stop {

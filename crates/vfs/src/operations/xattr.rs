@@ -60,9 +60,11 @@ impl Class {
             Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
             Self::User => {
                 let guard = pin();
-                let perm = inode.perm(&guard);
-                if write && inode.is_dir() && perm.mode & S_ISVTX != 0 && !context.owns(&perm) {
-                    return Err(Error::NotPermitted);
+                if write && inode.is_dir() {
+                    let perm = inode.perm(&guard);
+                    if perm.mode & S_ISVTX != 0 && !context.owns(&perm) {
+                        return Err(Error::NotPermitted);
+                    }
                 }
                 context.check(inode, want, &guard)
             }
@@ -72,6 +74,7 @@ impl Class {
 
 /// Whether the caller may read or write the ACLs of an inode (analogous to `vfs_set_acl()` in
 /// fs/posix_acl.c).
+#[inline(never)]
 fn may_use_acl(context: &Context, inode: &Inode, want: Access) -> Result<()> {
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);

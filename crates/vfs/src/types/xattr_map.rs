@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use pando_records::XattrList;
+use pando_sync::prefetch;
 
 use crate::types::xattr_class::Class;
 
@@ -75,9 +76,9 @@ impl XattrMap {
         (self.large.is_empty() && Class::ALL.iter().all(passes)).then_some(&self.small)
     }
 
-    /// Reads a byte of each cache line of the small values.
-    pub(crate) fn touch(&self) -> u8 {
-        self.small.bytes().iter().step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
+    /// Prefetches the small values.
+    pub(crate) fn prefetch(&self) {
+        self.small.bytes().iter().step_by(LINE_BYTES).for_each(|byte| prefetch(byte));
     }
 
     /// The bytes of memory that only this map has. A large value may also belong to the map that
