@@ -14,6 +14,7 @@
 //! File's Position            a read or write at the shared position (P6)
 //!   FileState::contents      the data lock: readers shared, writers exclusive
 //! Xattrs::changing           a backing is asked for extended attributes, or to change them
+//! FileLocks                  locks of files: a shard, the list of an inode, the notes of waits
 //! leaves                     pending forgets, requests in flight, aliases, the list of mounts, the
 //!                            trace session, a driver's limits: held for a few instructions
 //! ```
@@ -213,8 +214,8 @@
 //!   that becomes idle calls [`release_free_memory`].
 //! * A thread that walks many paths has up to 4096 entries in its path-prefix cache: 768 KiB until
 //!   it ends.
-//! * No file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and device
-//!   nodes are names only: opening one is ENXIO.
+//! * No leases, mandatory access control, or quotas by user. Fifos, sockets and device nodes are
+//!   names only: opening one is ENXIO.
 //!
 //! # Example
 //!
@@ -267,6 +268,7 @@ pub use types::{
     cred::Credentials,
     directory_locks::DirectoryLocks,
     error::{Error, Result},
+    file_lock::{HeldLock, LockKind, LockOwner, LockRange, LockWait},
     flags::*,
     layout::Layout,
     name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},

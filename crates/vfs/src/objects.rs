@@ -6,6 +6,7 @@ pub(crate) mod by_number;
 pub(crate) mod cache_counts;
 pub(crate) mod dentry;
 pub(crate) mod directory;
+pub(crate) mod file_locks;
 pub(crate) mod file_state;
 pub(crate) mod foreground;
 pub(crate) mod inode;

@@ -12,6 +12,7 @@ pub(crate) mod create;
 pub(crate) mod dpath;
 pub(crate) mod exports;
 pub(crate) mod file;
+pub(crate) mod file_lock;
 pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod make;

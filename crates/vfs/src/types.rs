@@ -4,6 +4,7 @@ pub(crate) mod acl;
 pub(crate) mod cred;
 pub(crate) mod directory_locks;
 pub(crate) mod error;
+pub(crate) mod file_lock;
 pub(crate) mod flags;
 pub(crate) mod layout;
 pub(crate) mod name;

@@ -2,7 +2,7 @@
 
 use std::sync::{
     OnceLock,
-    atomic::{AtomicU16, AtomicU32, Ordering, fence},
+    atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 use pando_sync::{Position, pin};
@@ -11,7 +11,11 @@ use crate::{
     Context, DentryRef, Error, Result,
     caches::{read_ahead::ListingAhead, write_back::store_times},
     handles::held::Held,
-    objects::inode::Inode,
+    objects::{
+        file_locks::{FileLocks, Key, Owner},
+        inode::Inode,
+        superblock::Namespace,
+    },
     types::{FileKind, OpenFlags, cred::Writer},
 };
 
@@ -32,6 +36,8 @@ pub struct File {
     /// How many entries the reader of a listing took at its last call, before it had no more room;
     /// 0 if it always had. Atomic: a single independent value.
     pub(crate) taken: AtomicU16,
+    /// The number by which its locks are its own. 0: it has none. Atomic: set once.
+    pub(crate) lock_number: AtomicU64,
     /// The read-ahead of a listing that waits for the backing.
     pub(crate) ahead: OnceLock<Box<ListingAhead>>,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use
@@ -54,6 +60,9 @@ impl Drop for File {
     /// times.
     #[inline]
     fn drop(&mut self) {
+        if self.lock_number.load(Ordering::Relaxed) != 0 {
+            self.release_locks();
+        }
         let inode = self.inode();
         if self.writer.is_some() && inode.is_backed() {
             writer_closed(inode);
@@ -95,6 +104,7 @@ impl File {
             writer,
             read_only: context.read_only,
             taken: AtomicU16::new(0),
+            lock_number: AtomicU64::new(0),
             ahead: OnceLock::new(),
             position: Position::new(0),
         }
@@ -102,6 +112,35 @@ impl File {
 
     pub(crate) fn inode(&self) -> &Inode {
         self.dentry().0.inode()
+    }
+
+    pub(crate) fn file_locks(&self) -> &FileLocks {
+        let namespace: &Namespace = &self.inode().shard.sb.namespace;
+        &namespace.file_locks
+    }
+
+    /// Where its locks are in the table.
+    pub(crate) fn lock_key(&self) -> Key {
+        (self.inode().shard.sb.id, self.inode().ino)
+    }
+
+    /// The number by which its locks are its own.
+    pub(crate) fn lock_number(&self) -> u64 {
+        let number = self.lock_number.load(Ordering::Relaxed);
+        if number != 0 {
+            return number;
+        }
+        let new = self.file_locks().number_file();
+        match self.lock_number.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => new,
+            Err(number) => number,
+        }
+    }
+
+    /// Not inlined, so that a close of a file without locks does not pay for it.
+    #[cold]
+    fn release_locks(&self) {
+        self.file_locks().release(self.lock_key(), Owner::OpenFile(self.lock_number()));
     }
 
     /// The dentry that is open.

@@ -20,6 +20,7 @@ use crate::{
     objects::{
         cache_counts::Counts,
         dentry::Dentry,
+        file_locks::FileLocks,
         foreground::Foreground,
         tables::{CachedLinks, Forgets, InodeCache, Nodes},
         tracing::Tracing,
@@ -62,6 +63,8 @@ pub(crate) struct Namespace {
     pub rename_seq: SeqRwLock,
     /// Whether the namespace is traced.
     pub tracing: Tracing,
+    /// The locks of files that programs have asked for.
+    pub file_locks: FileLocks,
     /// The next run of inode numbers. Numbers are unique in the whole namespace, so a server may
     /// use them as node numbers. Atomic: a single independent value.
     next_run: AtomicU64,
@@ -83,6 +86,7 @@ impl Namespace {
             },
             rename_seq: SeqRwLock::new(),
             tracing: Tracing::default(),
+            file_locks: FileLocks::default(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(ROOT_SB),
             options: options.clone(),

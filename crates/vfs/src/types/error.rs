@@ -62,7 +62,9 @@ errors! {
     ReadOnly = 30, "read-only file system (EROFS)";
     TooManyLinks = 31, "too many links (EMLINK)";
     Range = 34, "result too large for the buffer (ERANGE)";
+    Deadlock = 35, "resource deadlock avoided (EDEADLK)";
     NameTooLong = 36, "file name too long (ENAMETOOLONG)";
+    NoLocks = 37, "no locks available (ENOLCK)";
     NotImplemented = 38, "function not implemented (ENOSYS)";
     NotEmpty = 39, "directory not empty (ENOTEMPTY)";
     Loop = 40, "too many levels of symbolic links (ELOOP)";
@@ -134,6 +136,7 @@ impl From<io::Error> for Error {
             ErrorKind::TooManyLinks => Self::TooManyLinks,
             ErrorKind::ResourceBusy => Self::Busy,
             ErrorKind::Interrupted => Self::Interrupted,
+            ErrorKind::Deadlock => Self::Deadlock,
             ErrorKind::WouldBlock => Self::TryAgain,
             ErrorKind::Unsupported => Self::NotSupported,
             ErrorKind::OutOfMemory => Self::NoMemory,

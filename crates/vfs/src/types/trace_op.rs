@@ -51,6 +51,7 @@ ops! {
     Fallocate = "fallocate", "Allocating or freeing space.";
     Fsync = "fsync", "Making contents durable.";
     Seek = "seek", "Seeking data or a hole.";
+    Lock = "lock", "Locking a file or a range of it, including the wait.";
 }
 
 impl TraceOp {

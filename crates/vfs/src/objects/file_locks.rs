@@ -1,0 +1,453 @@
+//! The locks of files that programs ask for, of all trees of a namespace. Analogous to fs/locks.c.
+//!
+//! The locks of an inode are a list behind one mutex, and so are the threads that wait for one of
+//! them. A change of the list that makes room wakes those that may use the room, and they look
+//! again. So each call has its instant in that mutex.
+//!
+//! **Deadlocks** are found for processes, as on Linux. A process that waits is noted together with
+//! all those whose locks it waits for. Before it waits, the notes are followed from these: if they
+//! lead back, the call fails (EDEADLK). Each note is true: a call that makes room removes the notes
+//! of the threads that it wakes, before it returns. These note again what they wait for, and fail
+//! if that closes a circle now.
+//!
+//! Lock order: the shard of the table, the list of the inode, the notes. A thread that has one of
+//! them takes no lock of the tree.
+
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Error, Result,
+    types::file_lock::{HeldLock, LockKind, LockRange, LockWait},
+};
+
+const SHARDS: usize = 64;
+/// The most locks on ranges of all files together. More could fill the memory.
+const LOCKS_MAX: usize = 1 << 20;
+
+/// The owner of a lock: a process, or an open file description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    Process(u64),
+    OpenFile(u64),
+}
+
+/// A file: superblock and inode number.
+pub(crate) type Key = (u64, u64);
+
+/// See the module.
+pub(crate) struct FileLocks {
+    shards: [Mutex<HashMap<Key, Arc<InodeLocks>>>; SHARDS],
+    /// Which process waits for which others, once for each thread.
+    notes: Mutex<HashMap<u64, Vec<u64>>>,
+    /// How many locks on ranges there are.
+    count: AtomicUsize,
+    /// The number of the next open file that has locks.
+    next_file: AtomicU64,
+}
+
+/// The locks of an inode.
+#[derive(Default)]
+struct InodeLocks {
+    list: Mutex<List>,
+    /// A thread that waits was woken.
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct List {
+    ranges: Vec<RangeLock>,
+    /// Of whole open files (flock(2)), one of each.
+    flocks: Vec<(u64, LockKind)>,
+    waits: Vec<Wait>,
+    next_wait: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct RangeLock {
+    owner: Owner,
+    kind: LockKind,
+    range: LockRange,
+}
+
+/// A thread that waits.
+struct Wait {
+    number: u64,
+    /// By which open file it waits.
+    file: u64,
+    /// The range that it waits for. None: an flock.
+    range: Option<LockRange>,
+    /// The process that waits, and those that it waits for. Empty after it was woken.
+    noted: Vec<(u64, u64)>,
+    woken: bool,
+    interrupted: bool,
+}
+
+/// What a call must wait for.
+struct Excluded {
+    range: Option<LockRange>,
+    noted: Vec<(u64, u64)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn exclude(one: LockKind, other: LockKind) -> bool {
+    one == LockKind::Exclusive || other == LockKind::Exclusive
+}
+
+impl List {
+    fn is_unused(&self) -> bool {
+        self.ranges.is_empty() && self.flocks.is_empty() && self.waits.is_empty()
+    }
+
+    /// The locks of other owners that exclude this one.
+    fn excluding(&self, owner: Owner, kind: LockKind, range: LockRange) -> impl Iterator<Item = &RangeLock> {
+        self.ranges
+            .iter()
+            .filter(move |lock| lock.owner != owner && lock.range.overlaps(range) && exclude(lock.kind, kind))
+    }
+
+    /// Replaces what an owner has in a range by a lock, or by nothing. Locks of one kind that touch
+    /// become one. Returns whether others may have more room there now.
+    fn replace(&mut self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> bool {
+        let (mut whole, mut left, mut makes_room) = (range, Vec::new(), false);
+        self.ranges.retain(|lock| {
+            if lock.owner != owner {
+                return true;
+            }
+            let old = lock.range;
+            let touches = old.first <= whole.last.saturating_add(1) && whole.first <= old.last.saturating_add(1);
+            if kind == Some(lock.kind) && touches {
+                whole = LockRange { first: whole.first.min(old.first), last: whole.last.max(old.last) };
+                return false;
+            }
+            if !old.overlaps(range) {
+                return true;
+            }
+            makes_room |= lock.kind == LockKind::Exclusive || kind.is_none();
+            let before = (old.first < range.first).then(|| LockRange { first: old.first, last: range.first - 1 });
+            let after = (old.last > range.last).then(|| LockRange { first: range.last + 1, last: old.last });
+            left.extend(before.into_iter().chain(after).map(|range| RangeLock { range, ..*lock }));
+            false
+        });
+        self.ranges.append(&mut left);
+        self.ranges.extend(kind.map(|kind| RangeLock { owner, kind, range: whole }));
+        if self.ranges.capacity() / 4 > self.ranges.len() {
+            self.ranges.shrink_to_fit();
+        }
+        makes_room
+    }
+
+    /// Whether [`List::replace`] may leave more locks than there are.
+    fn may_grow(&self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> bool {
+        let is_split =
+            |lock: &RangeLock| lock.owner == owner && lock.range.first < range.first && lock.range.last > range.last;
+        kind.is_some() || self.ranges.iter().any(is_split)
+    }
+}
+
+impl Default for FileLocks {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            notes: Mutex::default(),
+            count: AtomicUsize::new(0),
+            next_file: AtomicU64::new(1),
+        }
+    }
+}
+
+impl FileLocks {
+    /// A number for an open file. Not 0.
+    pub(crate) fn number_file(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sets a lock on a range, or removes what an owner has there. `file` is the open file that is
+    /// used.
+    ///
+    /// # Errors
+    /// EAGAIN: others have a lock, also after the wait. EDEADLK, EINTR, ENOLCK.
+    pub(crate) fn set_range(
+        &self,
+        (key, file): (Key, u64),
+        owner: Owner,
+        kind: Option<LockKind>,
+        range: LockRange,
+        wait: LockWait,
+    ) -> Result<()> {
+        let inode = self.inode(key);
+        inode.wait_for(file, wait, |list| {
+            if let Some(kind) = kind {
+                let mut noted = Vec::new();
+                let mut is_free = true;
+                for other in list.excluding(owner, kind, range) {
+                    is_free = false;
+                    if let (Owner::Process(me), Owner::Process(other)) = (owner, other.owner) {
+                        noted.push((me, other));
+                    }
+                }
+                if !is_free {
+                    noted.sort_unstable();
+                    noted.dedup();
+                    return Err(Excluded { range: Some(range), noted });
+                }
+            }
+            // One lock that is split becomes three.
+            let is_full = self.count.load(Ordering::Relaxed) + 2 > LOCKS_MAX;
+            if is_full && list.may_grow(owner, kind, range) {
+                return Ok((Err(Error::NoLocks), None));
+            }
+            let before = list.ranges.len();
+            let makes_room = list.replace(owner, kind, range);
+            self.count.fetch_add(list.ranges.len().wrapping_sub(before), Ordering::Relaxed);
+            Ok((Ok(()), makes_room.then_some(Some(range))))
+        })?
+    }
+
+    /// The lock of another owner, the one with the first byte, that excludes this one.
+    pub(crate) fn excluding(&self, key: Key, owner: Owner, kind: LockKind, range: LockRange) -> Option<HeldLock> {
+        let inode = self.known_inode(key)?;
+        let list = locked(&inode.locks().list);
+        let lock = list.excluding(owner, kind, range).min_by_key(|lock| lock.range.first)?;
+        let process = match lock.owner {
+            Owner::Process(number) => Some(number),
+            Owner::OpenFile(_) => None,
+        };
+        Some(HeldLock { kind: lock.kind, range: lock.range, process })
+    }
+
+    /// Sets the lock of a whole open file, or removes it. If one of another kind must wait for
+    /// others, the old one is gone.
+    ///
+    /// # Errors
+    /// EAGAIN: others have a lock, also after the wait. EINTR.
+    pub(crate) fn set_flock(&self, key: Key, file: u64, kind: Option<LockKind>, wait: LockWait) -> Result<()> {
+        let inode = self.inode(key);
+        inode.wait_for(file, wait, |list| {
+            let own = list.flocks.iter().position(|(owner, _)| *owner == file);
+            if kind.is_some() && own.map(|own| list.flocks[own].1) == kind {
+                return Ok(((), None));
+            }
+            if let Some(own) = own {
+                list.flocks.swap_remove(own);
+            }
+            let makes_room = own.map(|_| None);
+            let Some(kind) = kind else { return Ok(((), makes_room)) };
+            if list.flocks.iter().any(|(_, other)| exclude(*other, kind)) {
+                if own.is_some() {
+                    inode.make_room(list, None);
+                }
+                return Err(Excluded { range: None, noted: Vec::new() });
+            }
+            list.flocks.push((file, kind));
+            Ok(((), makes_room))
+        })
+    }
+
+    /// Removes all locks of an owner at an inode: those on ranges, and of an open file its flock.
+    pub(crate) fn release(&self, key: Key, owner: Owner) {
+        let Some(inode) = self.known_inode(key) else { return };
+        let mut list = locked(&inode.locks().list);
+        let is_own = |lock: &RangeLock| lock.owner == owner;
+        let freed: Vec<LockRange> = list.ranges.iter().filter(|lock| is_own(lock)).map(|lock| lock.range).collect();
+        list.ranges.retain(|lock| !is_own(lock));
+        self.count.fetch_sub(freed.len(), Ordering::Relaxed);
+        freed.into_iter().for_each(|range| inode.make_room(&mut list, Some(range)));
+        let flocks = list.flocks.len();
+        list.flocks.retain(|(file, _)| Owner::OpenFile(*file) != owner);
+        if list.flocks.len() < flocks {
+            inode.make_room(&mut list, None);
+        }
+    }
+
+    /// Removes all locks of a process.
+    pub(crate) fn release_process(&self, process: u64) {
+        for shard in &self.shards {
+            let keys: Vec<Key> = locked(shard).keys().copied().collect();
+            keys.into_iter().for_each(|key| self.release(key, Owner::Process(process)));
+        }
+    }
+
+    /// Ends the waits of an open file: EINTR.
+    pub(crate) fn interrupt(&self, key: Key, file: u64) {
+        let Some(inode) = self.known_inode(key) else { return };
+        let mut list = locked(&inode.locks().list);
+        list.waits.iter_mut().filter(|wait| wait.file == file).for_each(|wait| wait.interrupted = true);
+        inode.locks().woken.notify_all();
+    }
+
+    /// How many threads wait at an inode, for tests.
+    pub(crate) fn waiting(&self, key: Key) -> usize {
+        self.known_inode(key).map_or(0, |inode| locked(&inode.locks().list).waits.len())
+    }
+
+    /// Whether nothing is kept: no entry, no lock on a range, no note.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| locked(shard).is_empty())
+            && self.count.load(Ordering::Relaxed) == 0
+            && locked(&self.notes).is_empty()
+    }
+
+    fn shard(&self, key: Key) -> &Mutex<HashMap<Key, Arc<InodeLocks>>> {
+        // Inode numbers are handed out one after the other.
+        &self.shards[key.1 as usize % SHARDS]
+    }
+
+    /// The locks of an inode, which need not have any.
+    fn inode(&self, key: Key) -> Used<'_> {
+        let locks = locked(self.shard(key)).entry(key).or_default().clone();
+        Used { table: self, key, locks: Some(locks) }
+    }
+
+    /// The locks of an inode, if it has any.
+    fn known_inode(&self, key: Key) -> Option<Used<'_>> {
+        let locks = locked(self.shard(key)).get(&key).cloned()?;
+        Some(Used { table: self, key, locks: Some(locks) })
+    }
+}
+
+/// The locks of an inode in use. The last user removes them from the table if there are none.
+struct Used<'a> {
+    table: &'a FileLocks,
+    key: Key,
+    /// Always there, except in `drop`.
+    locks: Option<Arc<InodeLocks>>,
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        let mut shard = locked(self.table.shard(self.key));
+        self.locks = None;
+        // New users come through the shard. Besides the table there is none now.
+        let is_unused = |locks: &Arc<InodeLocks>| Arc::strong_count(locks) == 1 && locked(&locks.list).is_unused();
+        if shard.get(&self.key).is_some_and(is_unused) {
+            shard.remove(&self.key);
+        }
+        if shard.capacity() / 8 > shard.len() + SHARDS {
+            shard.shrink_to_fit();
+        }
+    }
+}
+
+impl Used<'_> {
+    fn locks(&self) -> &InodeLocks {
+        self.locks.as_ref().expect("it is there until this is dropped")
+    }
+
+    /// Tries to do something with the list, and waits while that is not possible. `act` returns its
+    /// result and where it has made room, or what it must wait for.
+    fn wait_for<T>(
+        &self,
+        file: u64,
+        wait: LockWait,
+        mut act: impl FnMut(&mut List) -> std::result::Result<(T, Option<Option<LockRange>>), Excluded>,
+    ) -> Result<T> {
+        let deadline = match wait {
+            LockWait::For(time) => Instant::now().checked_add(time),
+            LockWait::No | LockWait::Forever => None,
+        };
+        let locks = self.locks();
+        let mut list = locked(&locks.list);
+        loop {
+            let excluded = match act(&mut list) {
+                Ok((done, room)) => {
+                    room.into_iter().for_each(|room| self.make_room(&mut list, room));
+                    return Ok(done);
+                }
+                Err(excluded) => excluded,
+            };
+            let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if wait == LockWait::No || left() == Some(Duration::ZERO) {
+                return Err(Error::TryAgain);
+            }
+            let number = self.begin_wait(&mut list, file, excluded)?;
+            let ended = loop {
+                list = match left() {
+                    None => locks.woken.wait(list).unwrap_or_else(PoisonError::into_inner),
+                    Some(left) => locks.woken.wait_timeout(list, left).unwrap_or_else(PoisonError::into_inner).0,
+                };
+                let place = list.waits.iter().position(|wait| wait.number == number);
+                let place = place.expect("this thread removes it");
+                if list.waits[place].woken || list.waits[place].interrupted || left() == Some(Duration::ZERO) {
+                    break list.waits.swap_remove(place);
+                }
+            };
+            self.remove_notes(ended.noted);
+            if ended.interrupted {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Adds a wait, and returns its number.
+    ///
+    /// # Errors
+    /// EDEADLK: one of those that it waits for waits for this process.
+    fn begin_wait(&self, list: &mut List, file: u64, excluded: Excluded) -> Result<u64> {
+        let Excluded { range, noted } = excluded;
+        if let Some((me, _)) = noted.first() {
+            let mut notes = locked(&self.table.notes);
+            let mut next: Vec<u64> = noted.iter().map(|(_, other)| *other).collect();
+            let mut seen = HashSet::new();
+            while let Some(process) = next.pop() {
+                if process == *me {
+                    return Err(Error::Deadlock);
+                }
+                if seen.insert(process) {
+                    next.extend(notes.get(&process).into_iter().flatten());
+                }
+            }
+            notes.entry(*me).or_default().extend(noted.iter().map(|(_, other)| *other));
+        }
+        let number = list.next_wait;
+        list.next_wait += 1;
+        list.waits.push(Wait { number, file, range, noted, woken: false, interrupted: false });
+        Ok(number)
+    }
+
+    /// Wakes the threads that wait for a range that overlaps this one, or for an flock, after their
+    /// notes were removed.
+    fn make_room(&self, list: &mut List, room: Option<LockRange>) {
+        let mut any = false;
+        for wait in &mut list.waits {
+            let is_there = match (wait.range, room) {
+                (Some(wanted), Some(room)) => wanted.overlaps(room),
+                (None, None) => true,
+                _ => false,
+            };
+            if is_there {
+                (wait.woken, any) = (true, true);
+                self.remove_notes(mem::take(&mut wait.noted));
+            }
+        }
+        if any {
+            self.locks().woken.notify_all();
+        }
+    }
+
+    fn remove_notes(&self, noted: Vec<(u64, u64)>) {
+        if noted.is_empty() {
+            return;
+        }
+        let mut notes = locked(&self.table.notes);
+        for (me, other) in noted {
+            let Some(others) = notes.get_mut(&me) else { continue };
+            if let Some(place) = others.iter().position(|noted| *noted == other) {
+                others.swap_remove(place);
+            }
+            if others.is_empty() {
+                notes.remove(&me);
+            }
+        }
+    }
+}
