@@ -38,9 +38,10 @@
 //! # Rules of the locks
 //!
 //! A thread takes locks only in the order above. Debug builds assert it, except for `evicting`,
-//! `changing` and the leaves. An indented lock may be taken while the lock above it is held. A
-//! *leaf* may be taken under any lock, and no lock is taken under a leaf. An eviction also takes
-//! name locks while it holds `evicting`. Codes such as P2 are promises; ARCHITECTURE.md lists them.
+//! `changing`, `FileLocks` and the leaves. An indented lock may be taken while the lock above it is
+//! held. A *leaf* may be taken under any lock, and no lock is taken under a leaf. An eviction also
+//! takes name locks while it holds `evicting`. Codes such as P2 are promises; ARCHITECTURE.md lists
+//! them.
 //!
 //! One array of locks, the *stripes*, serves all directories. At first, all names of a directory
 //! use one stripe. When two threads contend for it, the directory changes for good: from then on,

@@ -257,8 +257,10 @@ fn there_is_a_most_of_locks() {
         }
     }
     assert!(((1 << 20) - 2..=1 << 20).contains(&made), "{made}");
-    // Two that touch become one. A split is refused, an end that is cut off is not.
+    // A change of the kind is no new lock. Two that touch become one. A split is refused, an end
+    // that is cut off is not.
     let file = &files[0];
+    assert_eq!(file.lock_range(LockOwner::OpenFile, Exclusive, range(0, 1), No), Ok(()));
     assert_eq!(file.unlock_range(LockOwner::OpenFile, range(0, 1)), Ok(()));
     assert_eq!(file.lock_range(LockOwner::OpenFile, Shared, range(10_000, 10), No), Ok(()));
     assert_eq!(file.unlock_range(LockOwner::OpenFile, range(10_003, 1)), Err(Error::NoLocks));
@@ -320,8 +322,57 @@ fn deadlocks_are_found() {
     }
 }
 
-/// A process that was just let in waits no more, also before its thread runs again: that is no
-/// circle.
+/// A process waits for all that have the range, also for one that has got a lock there since the
+/// wait began.
+#[test]
+fn deadlocks_by_a_later_lock_are_found() {
+    let (vfs, context) = tree();
+    let [a, b] = ["/a", "/b"].map(|path| open(&vfs, &context, path));
+    let [one, two, third] = [1, 2, 3].map(LockOwner::Process);
+    b.lock_range(one, Exclusive, LockRange::WHOLE, No).expect("locked");
+    a.lock_range(third, Shared, LockRange::WHOLE, No).expect("locked");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let result = a.lock_range(one, Exclusive, LockRange::WHOLE, LONG);
+            b.release_process_locks(1);
+            result
+        });
+        until_waiting(&a, 1);
+        a.lock_range(two, Shared, range(5, 1), No).expect("locked");
+        let closing = b.lock_range(two, Exclusive, LockRange::WHOLE, LONG);
+        // One of the two is told, and the other one goes on. Process 3 keeps its lock.
+        if closing == Err(Error::Deadlock) {
+            a.release_process_locks(2);
+            a.release_process_locks(3);
+        }
+        let results = (closing, waiting.join().expect("no panic"));
+        assert!(results == (Ok(()), Err(Error::Deadlock)) || results == (Err(Error::Deadlock), Ok(())), "{results:?}");
+    });
+    (1..=3).for_each(|process| vfs.release_process_locks(process));
+    assert!(vfs.has_no_locks());
+}
+
+/// A wait that was in vain has removed the old lock, and not the one that another thread has got by
+/// the same open file meanwhile.
+#[test]
+fn the_end_of_a_wait_removes_nothing() {
+    let (vfs, context) = tree();
+    let [one, other, third] = [(); 3].map(|()| open(&vfs, &context, "/f"));
+    other.flock(Shared, No).expect("locked");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| one.flock(Exclusive, For(Duration::from_millis(100))));
+        until_waiting(&one, 1);
+        one.flock(Shared, No).expect("locked");
+        assert_eq!(waiting.join().expect("no panic"), Err(Error::TryAgain));
+    });
+    other.unlock().expect("unlocked");
+    assert_eq!(third.flock(Exclusive, No), Err(Error::TryAgain));
+    drop(one);
+    assert_eq!((third.flock(Exclusive, No), third.unlock(), vfs.has_no_locks()), (Ok(()), Ok(()), true));
+}
+
+/// A process that was just let in, or interrupted, waits no more, also before its thread runs
+/// again: that is no circle.
 #[test]
 fn a_wait_that_has_ended_is_no_deadlock() {
     let (vfs, context) = tree();
@@ -337,9 +388,15 @@ fn a_wait_that_has_ended_is_no_deadlock() {
                 result
             });
             until_waiting(&b, 1);
-            b.unlock_range(two, LockRange::WHOLE).expect("unlocked");
+            let result = if round % 2 == 0 {
+                b.unlock_range(two, LockRange::WHOLE).expect("unlocked");
+                Ok(())
+            } else {
+                b.interrupt_lock_waits();
+                Err(Error::Interrupted)
+            };
             assert_eq!(a.lock_range(two, Exclusive, LockRange::WHOLE, LONG), Ok(()), "round {round}");
-            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+            assert_eq!(waiting.join().expect("no panic"), result);
         });
         vfs.release_process_locks(2);
     }

@@ -7,14 +7,15 @@
 //! **Deadlocks** are found for processes, as on Linux. A process that waits is noted together with
 //! all those whose locks it waits for. Before it waits, the notes are followed from these: if they
 //! lead back, the call fails (EDEADLK). Each note is true: a call that makes room removes the notes
-//! of the threads that it wakes, before it returns. These note again what they wait for, and fail
-//! if that closes a circle now.
+//! of the threads that it wakes, before it returns. No note is missing: a new lock for which a
+//! thread must wait as well wakes it, too. Threads that are woken note again what they wait for,
+//! and fail if that closes a circle now.
 //!
 //! Lock order: the shard of the table, the list of the inode, the notes. A thread that has one of
 //! them takes no lock of the tree.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -45,8 +46,8 @@ pub(crate) type Key = (u64, u64);
 /// See the module.
 pub(crate) struct FileLocks {
     shards: [Mutex<HashMap<Key, Arc<InodeLocks>>>; SHARDS],
-    /// Which process waits for which others, once for each thread.
-    notes: Mutex<HashMap<u64, Vec<u64>>>,
+    /// Which process waits for which others, and with how many threads.
+    notes: Mutex<HashMap<u64, HashMap<u64, usize>>>,
     /// How many locks on ranges there are.
     count: AtomicUsize,
     /// The number of the next open file that has locks.
@@ -90,6 +91,14 @@ struct Wait {
     interrupted: bool,
 }
 
+impl Wait {
+    /// Whether a process waits, and not for this owner.
+    fn must_also_wait_for(&self, owner: Owner) -> bool {
+        let Owner::Process(process) = owner else { return false };
+        !self.noted.is_empty() && self.noted.iter().all(|(me, other)| *me != process && *other != process)
+    }
+}
+
 /// What a call must wait for.
 struct Excluded {
     range: Option<LockRange>,
@@ -116,43 +125,56 @@ impl List {
             .filter(move |lock| lock.owner != owner && lock.range.overlaps(range) && exclude(lock.kind, kind))
     }
 
-    /// Replaces what an owner has in a range by a lock, or by nothing. Locks of one kind that touch
-    /// become one. Returns whether others may have more room there now.
-    fn replace(&mut self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> bool {
-        let (mut whole, mut left, mut makes_room) = (range, Vec::new(), false);
-        self.ranges.retain(|lock| {
-            if lock.owner != owner {
-                return true;
-            }
+    /// What replaces the locks of an owner in a range: a lock, or nothing. Locks of one kind that
+    /// touch become one.
+    fn replacement(&self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> Replacement {
+        let mut new = Replacement { locks: Vec::new(), replaced: 0, makes_room: false };
+        let mut whole = range;
+        for lock in self.ranges.iter().filter(|lock| lock.is_replaced_by(owner, kind, range)) {
             let old = lock.range;
-            let touches = old.first <= whole.last.saturating_add(1) && whole.first <= old.last.saturating_add(1);
-            if kind == Some(lock.kind) && touches {
+            new.replaced += 1;
+            if kind == Some(lock.kind) {
                 whole = LockRange { first: whole.first.min(old.first), last: whole.last.max(old.last) };
-                return false;
+                continue;
             }
-            if !old.overlaps(range) {
-                return true;
-            }
-            makes_room |= lock.kind == LockKind::Exclusive || kind.is_none();
+            new.makes_room |= lock.kind == LockKind::Exclusive || kind.is_none();
             let before = (old.first < range.first).then(|| LockRange { first: old.first, last: range.first - 1 });
             let after = (old.last > range.last).then(|| LockRange { first: range.last + 1, last: old.last });
-            left.extend(before.into_iter().chain(after).map(|range| RangeLock { range, ..*lock }));
-            false
-        });
-        self.ranges.append(&mut left);
-        self.ranges.extend(kind.map(|kind| RangeLock { owner, kind, range: whole }));
-        if self.ranges.capacity() / 4 > self.ranges.len() {
-            self.ranges.shrink_to_fit();
+            new.locks.extend(before.into_iter().chain(after).map(|range| RangeLock { range, ..*lock }));
         }
-        makes_room
+        new.locks.extend(kind.map(|kind| RangeLock { owner, kind, range: whole }));
+        new
     }
 
-    /// Whether [`List::replace`] may leave more locks than there are.
-    fn may_grow(&self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> bool {
-        let is_split =
-            |lock: &RangeLock| lock.owner == owner && lock.range.first < range.first && lock.range.last > range.last;
-        kind.is_some() || self.ranges.iter().any(is_split)
+    /// Gives memory back after locks or waits were removed.
+    fn shrink(&mut self) {
+        fn shrink<T>(list: &mut Vec<T>) {
+            if list.capacity() / 4 > list.len() {
+                list.shrink_to_fit();
+            }
+        }
+        shrink(&mut self.ranges);
+        shrink(&mut self.flocks);
+        shrink(&mut self.waits);
     }
+}
+
+impl RangeLock {
+    /// Whether a change of what an owner has in a range replaces this lock.
+    fn is_replaced_by(&self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> bool {
+        let (old, same_kind) = (self.range, kind == Some(self.kind));
+        let touches = old.first <= range.last.saturating_add(1) && range.first <= old.last.saturating_add(1);
+        self.owner == owner && (old.overlaps(range) || same_kind && touches)
+    }
+}
+
+/// See [`List::replacement`].
+struct Replacement {
+    locks: Vec<RangeLock>,
+    /// How many locks they replace.
+    replaced: usize,
+    /// Whether others may have more room.
+    makes_room: bool,
 }
 
 impl Default for FileLocks {
@@ -202,15 +224,21 @@ impl FileLocks {
                     return Err(Excluded { range: Some(range), noted });
                 }
             }
+            let new = list.replacement(owner, kind, range);
+            let grows = new.locks.len() > new.replaced;
             // One lock that is split becomes three.
-            let is_full = self.count.load(Ordering::Relaxed) + 2 > LOCKS_MAX;
-            if is_full && list.may_grow(owner, kind, range) {
-                return Ok((Err(Error::NoLocks), None));
+            if grows && self.count.load(Ordering::Relaxed) + 2 > LOCKS_MAX {
+                return Ok(Err(Error::NoLocks));
             }
-            let before = list.ranges.len();
-            let makes_room = list.replace(owner, kind, range);
-            self.count.fetch_add(list.ranges.len().wrapping_sub(before), Ordering::Relaxed);
-            Ok((Ok(()), makes_room.then_some(Some(range))))
+            self.count.fetch_add(new.locks.len().wrapping_sub(new.replaced), Ordering::Relaxed);
+            list.ranges.retain(|lock| !lock.is_replaced_by(owner, kind, range));
+            list.ranges.extend(new.locks);
+            list.shrink();
+            let is_new_for = |wait: &Wait| kind.is_some() && wait.must_also_wait_for(owner);
+            inode.wake(list, |wait| {
+                wait.range.is_some_and(|wanted| wanted.overlaps(range)) && (new.makes_room || is_new_for(wait))
+            });
+            Ok(Ok(()))
         })?
     }
 
@@ -236,21 +264,18 @@ impl FileLocks {
         inode.wait_for(file, wait, |list| {
             let own = list.flocks.iter().position(|(owner, _)| *owner == file);
             if kind.is_some() && own.map(|own| list.flocks[own].1) == kind {
-                return Ok(((), None));
+                return Ok(());
             }
             if let Some(own) = own {
                 list.flocks.swap_remove(own);
             }
-            let makes_room = own.map(|_| None);
-            let Some(kind) = kind else { return Ok(((), makes_room)) };
-            if list.flocks.iter().any(|(_, other)| exclude(*other, kind)) {
-                if own.is_some() {
-                    inode.make_room(list, None);
-                }
-                return Err(Excluded { range: None, noted: Vec::new() });
+            let is_free = kind.is_none_or(|kind| !list.flocks.iter().any(|(_, other)| exclude(*other, kind)));
+            list.flocks.extend(kind.filter(|_| is_free).map(|kind| (file, kind)));
+            if own.is_some() {
+                list.shrink();
+                inode.wake(list, |wait| wait.range.is_none());
             }
-            list.flocks.push((file, kind));
-            Ok(((), makes_room))
+            if is_free { Ok(()) } else { Err(Excluded { range: None, noted: Vec::new() }) }
         })
     }
 
@@ -258,16 +283,21 @@ impl FileLocks {
     pub(crate) fn release(&self, key: Key, owner: Owner) {
         let Some(inode) = self.known_inode(key) else { return };
         let mut list = locked(&inode.locks().list);
-        let is_own = |lock: &RangeLock| lock.owner == owner;
-        let freed: Vec<LockRange> = list.ranges.iter().filter(|lock| is_own(lock)).map(|lock| lock.range).collect();
-        list.ranges.retain(|lock| !is_own(lock));
+        let mut freed: Vec<LockRange> =
+            list.ranges.extract_if(.., |lock| lock.owner == owner).map(|lock| lock.range).collect();
+        freed.sort_unstable_by_key(|range| range.first);
         self.count.fetch_sub(freed.len(), Ordering::Relaxed);
-        freed.into_iter().for_each(|range| inode.make_room(&mut list, Some(range)));
         let flocks = list.flocks.len();
         list.flocks.retain(|(file, _)| Owner::OpenFile(*file) != owner);
-        if list.flocks.len() < flocks {
-            inode.make_room(&mut list, None);
-        }
+        let had_flock = list.flocks.len() < flocks;
+        list.shrink();
+        inode.wake(&mut list, |wait| match wait.range {
+            // Those of one owner do not overlap.
+            Some(wanted) => freed
+                .get(freed.partition_point(|range| range.last < wanted.first))
+                .is_some_and(|range| range.overlaps(wanted)),
+            None => had_flock,
+        });
     }
 
     /// Removes all locks of a process.
@@ -283,7 +313,7 @@ impl FileLocks {
         let Some(inode) = self.known_inode(key) else { return };
         let mut list = locked(&inode.locks().list);
         list.waits.iter_mut().filter(|wait| wait.file == file).for_each(|wait| wait.interrupted = true);
-        inode.locks().woken.notify_all();
+        inode.wake(&mut list, |wait| wait.interrupted);
     }
 
     /// How many threads wait at an inode, for tests.
@@ -345,12 +375,12 @@ impl Used<'_> {
     }
 
     /// Tries to do something with the list, and waits while that is not possible. `act` returns its
-    /// result and where it has made room, or what it must wait for.
+    /// result, or what it must wait for.
     fn wait_for<T>(
         &self,
         file: u64,
         wait: LockWait,
-        mut act: impl FnMut(&mut List) -> std::result::Result<(T, Option<Option<LockRange>>), Excluded>,
+        mut act: impl FnMut(&mut List) -> std::result::Result<T, Excluded>,
     ) -> Result<T> {
         let deadline = match wait {
             LockWait::For(time) => Instant::now().checked_add(time),
@@ -360,10 +390,7 @@ impl Used<'_> {
         let mut list = locked(&locks.list);
         loop {
             let excluded = match act(&mut list) {
-                Ok((done, room)) => {
-                    room.into_iter().for_each(|room| self.make_room(&mut list, room));
-                    return Ok(done);
-                }
+                Ok(done) => return Ok(done),
                 Err(excluded) => excluded,
             };
             let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -382,9 +409,13 @@ impl Used<'_> {
                     break list.waits.swap_remove(place);
                 }
             };
+            list.shrink();
             self.remove_notes(ended.noted);
             if ended.interrupted {
                 return Err(Error::Interrupted);
+            }
+            if !ended.woken {
+                return Err(Error::TryAgain);
             }
         }
     }
@@ -404,10 +435,11 @@ impl Used<'_> {
                     return Err(Error::Deadlock);
                 }
                 if seen.insert(process) {
-                    next.extend(notes.get(&process).into_iter().flatten());
+                    next.extend(notes.get(&process).into_iter().flat_map(HashMap::keys));
                 }
             }
-            notes.entry(*me).or_default().extend(noted.iter().map(|(_, other)| *other));
+            let mine = notes.entry(*me).or_default();
+            noted.iter().for_each(|(_, other)| *mine.entry(*other).or_default() += 1);
         }
         let number = list.next_wait;
         list.next_wait += 1;
@@ -415,17 +447,11 @@ impl Used<'_> {
         Ok(number)
     }
 
-    /// Wakes the threads that wait for a range that overlaps this one, or for an flock, after their
-    /// notes were removed.
-    fn make_room(&self, list: &mut List, room: Option<LockRange>) {
+    /// Wakes threads that wait, after their notes were removed.
+    fn wake(&self, list: &mut List, is_concerned: impl Fn(&Wait) -> bool) {
         let mut any = false;
         for wait in &mut list.waits {
-            let is_there = match (wait.range, room) {
-                (Some(wanted), Some(room)) => wanted.overlaps(room),
-                (None, None) => true,
-                _ => false,
-            };
-            if is_there {
+            if is_concerned(wait) {
                 (wait.woken, any) = (true, true);
                 self.remove_notes(mem::take(&mut wait.noted));
             }
@@ -442,12 +468,44 @@ impl Used<'_> {
         let mut notes = locked(&self.table.notes);
         for (me, other) in noted {
             let Some(others) = notes.get_mut(&me) else { continue };
-            if let Some(place) = others.iter().position(|noted| *noted == other) {
-                others.swap_remove(place);
+            if let Entry::Occupied(mut threads) = others.entry(other) {
+                *threads.get_mut() -= 1;
+                if *threads.get() == 0 {
+                    threads.remove();
+                }
             }
             if others.is_empty() {
                 notes.remove(&me);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a guest could fill the memory with the room of locks that it had.
+    #[test]
+    fn the_room_of_released_locks_is_given_back() {
+        let (locks, key) = (FileLocks::default(), (1, 1));
+        let set = |owner, first| {
+            let range = LockRange { first, last: first };
+            locks.set_range((key, owner), Owner::OpenFile(owner), Some(LockKind::Shared), range, LockWait::No)
+        };
+        (0..1000).for_each(|place| set(1, 2 * place).expect("locked"));
+        set(2, 0).expect("locked");
+        (3..500).for_each(|file| locks.set_flock(key, file, Some(LockKind::Shared), LockWait::No).expect("locked"));
+        let room = || {
+            let inode = locks.known_inode(key).expect("there are locks");
+            let list = locked(&inode.locks().list);
+            (list.ranges.capacity(), list.flocks.capacity())
+        };
+        assert!(room().0 >= 1000 && room().1 >= 497, "{:?}", room());
+        locks.release(key, Owner::OpenFile(1));
+        (3..500).for_each(|file| locks.release(key, Owner::OpenFile(file)));
+        assert!(room().0 <= 16 && room().1 <= 16, "{:?}", room());
+        locks.release(key, Owner::OpenFile(2));
+        assert!(locks.is_empty());
     }
 }

@@ -14,8 +14,9 @@ impl File {
     /// Sets a lock on a range (F_SETLK, F_SETLKW). What the owner had in the range is replaced,
     /// also in part: a lock may be split.
     ///
-    /// After a wait for a lock of a process, an embedder looks whether the process still has the
-    /// file open, as Linux does. If not, nothing would release the lock.
+    /// The process may close the file meanwhile. So after each success for a process, an embedder
+    /// looks whether it still has the file open, as Linux does. If not, it calls
+    /// [`File::release_process_locks`], and the program gets EBADF.
     ///
     /// # Errors
     /// EAGAIN: others have a lock, also after the wait. EDEADLK: one of them waits, perhaps through
@@ -91,8 +92,9 @@ impl File {
         self.file_locks().set_flock(self.lock_key(), self.lock_number(), None, LockWait::No)
     }
 
-    /// Ends all waits for locks by this open file: they fail with EINTR. For signals, and for the
-    /// end of a program.
+    /// Ends all waits for locks by this open file: they fail with EINTR. A call that has not begun
+    /// to wait is not ended. So a caller that wants to end one, for a signal or at the end of a
+    /// program, repeats this until that call has returned. Locks are released after that.
     pub fn interrupt_lock_waits(&self) {
         self.file_locks().interrupt(self.lock_key(), self.lock_number());
     }
@@ -118,7 +120,8 @@ impl File {
 }
 
 impl Vfs {
-    /// Releases all locks of a process on ranges of files, for the end of that process.
+    /// Releases all locks of a process on ranges of files, for the end of that process. Each file
+    /// has its own instant.
     pub fn release_process_locks(&self, process: u64) {
         self.namespace().file_locks.release_process(process);
     }
