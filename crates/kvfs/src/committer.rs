@@ -30,6 +30,9 @@ pub(crate) const COMMITTED: usize = 5;
 /// After a commit that has failed, the next attempt is made this much later, unless someone waits.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How often a thread that waits for the end of the store frees what others have left behind.
+const COLLECT: Duration = Duration::from_millis(10);
+
 /// If more files were written, all of the host's are flushed at once, which also flushes those of
 /// other programs. Of 1,000 small files, that takes a tenth of the time.
 const ONE_BY_ONE: usize = 64;
@@ -136,8 +139,15 @@ impl Committer {
 
     /// Waits until the thread has ended. Returns what its last attempt has returned.
     pub(crate) fn wait_for_end(&self) -> Result<()> {
-        let state = self.attempted.wait_while(self.state(), |state| state.ended.is_none());
-        state.unwrap_or_else(PoisonError::into_inner).ended.unwrap_or(Ok(()))
+        loop {
+            let waited = self.attempted.wait_timeout_while(self.state(), COLLECT, |state| state.ended.is_none());
+            if let Some(end) = waited.unwrap_or_else(PoisonError::into_inner).0.ended {
+                return end;
+            }
+            // Objects of the tree that was dropped may have the driver. No other thread need ever
+            // free them.
+            pando_sync::collect_all();
+        }
     }
 
     /// The thread: commits until the end, and then closes the store.

@@ -3,10 +3,13 @@
 
 #![cfg(not(loom))]
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering::SeqCst},
-    mpsc,
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    thread::JoinHandle,
 };
 
 use pando_sync::{Counted, Object, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
@@ -92,22 +95,53 @@ fn collect_frees_every_generation() {
     assert_eq!((alive(), retired_bytes()), (0, 0));
 }
 
-/// The same for what another thread has retired, which sleeps. Seen to fail: with `collect`; a call
-/// that returns although it makes progress.
-#[test]
-fn collect_all_frees_every_generation_of_a_sleeping_thread() {
-    let _alone = alone();
+/// A thread that retires so many generations and sleeps until the sender is dropped.
+fn sleeper(generations: usize) -> (JoinHandle<()>, mpsc::Sender<()>) {
     let (done, when_done) = mpsc::channel();
     let (end, when_to_end) = mpsc::channel::<()>();
     let idle = std::thread::spawn(move || {
-        retire(GENERATIONS);
+        retire(generations);
         flush_retired();
         done.send(()).expect("the test waits");
         let _ = when_to_end.recv();
     });
     when_done.recv().expect("no panic");
+    (idle, end)
+}
+
+/// Ends these threads.
+fn wake(sleepers: impl IntoIterator<Item = (JoinHandle<()>, mpsc::Sender<()>)>) {
+    for (idle, end) in sleepers {
+        drop(end);
+        idle.join().expect("no panic");
+    }
+}
+
+/// The same for what another thread has retired, which sleeps. Seen to fail: with `collect`; a call
+/// that returns although it makes progress.
+#[test]
+fn collect_all_frees_every_generation_of_a_sleeping_thread() {
+    let _alone = alone();
+    let sleeper = sleeper(GENERATIONS);
     collect_all();
     assert_eq!((alive(), retired_bytes()), (0, 0));
-    drop(end);
-    idle.join().expect("no panic");
+    wake([sleeper]);
+}
+
+/// The same if there are more threads than retire lists, and some share one. Seen to fail: with the
+/// shared list left out.
+#[test]
+fn collect_all_frees_every_generation_of_many_threads() {
+    let _alone = alone();
+    // This thread has a list of its own.
+    retire(1);
+    let sleepers = || (0..100).map(|thread| sleeper(if thread < 90 { 1 } else { GENERATIONS })).collect::<Vec<_>>();
+    let asleep = sleepers();
+    collect_all();
+    assert_eq!((alive(), retired_bytes()), (0, 0));
+    wake(asleep);
+    // Threads that have ended, too.
+    wake(sleepers());
+    collect_all();
+    assert_eq!((alive(), retired_bytes()), (0, 0));
 }

@@ -68,9 +68,8 @@ impl<'a> Filling<'a> {
         self.bag_bytes.set(0);
         if !items.is_empty() {
             let list = self.target.get();
-            if std::ptr::eq(list, self.own) && self.number != SHARED {
-                // Relaxed: a hint for `Idle`, which tolerates a late view.
-                list.filled.store(list.filled.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            if std::ptr::eq(list, self.own) {
+                list.count_filled(self.number);
             }
             list.push(self.grace_periods.next(), items);
         }

@@ -23,30 +23,35 @@ pub(crate) fn collect_all() {
     collect_with(&Idle::now());
 }
 
-/// The lists of other threads into which their owners have put nothing since. They get no further
+/// The lists into which the threads that use them have put nothing since. They get no further
 /// objects, except those that are retired when theirs are freed. Busy threads retire without end.
 pub(super) struct Idle {
-    lists: usize,
-    filled: [usize; RETIRE_LISTS],
+    /// How many lists that threads can own are among them. None: there are no idle lists.
+    owned: Option<usize>,
+    filled: [usize; RETIRE_LISTS + 1],
 }
 
 impl Idle {
     fn none() -> Self {
-        Self { lists: 0, filled: [0; RETIRE_LISTS] }
+        Self { owned: None, filled: [0; RETIRE_LISTS + 1] }
     }
 
     pub(super) fn now() -> Self {
-        let lists = LISTS.used();
-        let mut filled = [0; RETIRE_LISTS];
-        for (filled, number) in filled.iter_mut().zip(0..lists) {
-            *filled = LISTS.get(number).filled.load(Ordering::Relaxed);
+        let mut now = Self { owned: Some(LISTS.used()), ..Self::none() };
+        for number in now.numbers() {
+            now.filled[number] = LISTS.get(number).filled.load(Ordering::Relaxed);
         }
-        Self { lists, filled }
+        now
+    }
+
+    /// The numbers of the lists, with that of the shared one.
+    fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
+        self.owned.into_iter().flat_map(|owned| (0..owned).chain([SHARED]))
     }
 
     pub(super) fn lists(&self) -> impl Iterator<Item = &'static RetireList> {
-        let is_idle = |(list, filled): &(&RetireList, &usize)| list.filled.load(Ordering::Relaxed) == **filled;
-        (0..self.lists).map(|number| LISTS.get(number)).zip(&self.filled).filter(is_idle).map(|(list, _)| list)
+        let is_idle = |number: &usize| LISTS.get(*number).filled.load(Ordering::Relaxed) == self.filled[*number];
+        self.numbers().filter(is_idle).map(|number| LISTS.get(number))
     }
 }
 

@@ -81,7 +81,8 @@ pub(super) struct RetireList {
     pub(super) owned: AtomicBool,
     /// How many bags of this list are being freed. Raised under the queue's lock.
     freeing: AtomicUsize,
-    /// How many bags the owner has put here of what it retired itself. Written by the owner alone.
+    /// How many bags the owner has put here of what it retired itself. Written by the owner alone;
+    /// that of the shared list by all threads without a list of their own.
     pub(super) filled: AtomicUsize,
     /// The waiting bags, the oldest first. A thread neither waits nor retires while it holds the
     /// lock.
@@ -114,6 +115,16 @@ impl RetireList {
     /// Appends a bag that waits for `period`, the next that begins after its objects were retired.
     pub(super) fn push(&self, period: u64, items: Vec<Retired>) {
         facade::lock(&self.queue).push_back(Bag { period, items });
+    }
+
+    /// Counts a bag of what the threads that use list `number`, which is this one, have retired.
+    pub(super) fn count_filled(&self, number: usize) {
+        // Relaxed: a hint for `Idle`, which tolerates a late view.
+        if number == SHARED {
+            self.filled.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.filled.store(self.filled.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
     }
 
     /// Takes the oldest bag if it waits for `period` or for an earlier one.

@@ -117,7 +117,9 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     let retired = Retired(ptr, bytes, free);
     if LOCAL.try_with(|local| local.retire(retired)).is_err() {
         // The thread is ending.
-        LISTS.get(SHARED).push(GRACE_PERIODS.next(), vec![retired]);
+        let shared = LISTS.get(SHARED);
+        shared.count_filled(SHARED);
+        shared.push(GRACE_PERIODS.next(), vec![retired]);
     }
 }
 

@@ -316,12 +316,14 @@ impl FileLocks {
         inode.wake(&mut list, |wait| wait.interrupted);
     }
 
-    /// How many threads wait at an inode, for tests.
+    /// How many threads wait at an inode.
+    #[cfg(feature = "introspection")]
     pub(crate) fn waiting(&self, key: Key) -> usize {
         self.known_inode(key).map_or(0, |inode| locked(&inode.locks().list).waits.len())
     }
 
     /// Whether nothing is kept: no entry, no lock on a range, no note.
+    #[cfg(any(test, feature = "introspection"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| locked(shard).is_empty())
             && self.count.load(Ordering::Relaxed) == 0
