@@ -11,10 +11,10 @@ use pando_console::{
     mountinfo::{self, Mount},
     quote::for_shell,
 };
-use pando_fuse::unmount;
+use pando_fuse::{server_end, unmount};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     io::Errno,
     process::{PidfdFlags, pidfd_open},
 };
@@ -45,7 +45,8 @@ const SERVER_END: Duration = Duration::from_secs(60);
 /// Unmounts a tree. Returns when its server has ended, or with `--lazy` when the tree is detached.
 ///
 /// # Errors
-/// The directory is not a mount of pando, it is in use, or the system refuses.
+/// The directory is not a mount of pando, it is in use, or the system refuses. The server could not
+/// store the last changes, or has failed otherwise.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let shown = for_shell(&args.dir);
     let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
@@ -139,8 +140,15 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
             }
             // The server has ended, or its handle cannot be polled. In both cases there is nothing
             // to wait for.
-            Ok(_) | Err(_) => return Ok(()),
+            Ok(_) | Err(_) => break,
         }
+    }
+    match server_end::status(server.as_fd()) {
+        Some(status) if !status.success() => {
+            Err(Failure::new(format!("{}: unmounted, but its server failed at the end: {status}", for_shell(dir)))
+                .remedy("the reason is on its stderr, or with --daemon in the system's log"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -162,6 +162,42 @@ fn change_that_cannot_be_committed_stops_the_tree() {
     }
 }
 
+/// The last commit fails. The command that unmounts the tree says so.
+#[test]
+fn umount_fails_if_the_last_changes_are_lost() {
+    if !can_mount() {
+        return;
+    }
+    let disk = KernelMount::tmpfs(c"size=8M");
+    let options = ["--store", text(&disk.path().join("store")), "--commit", "fsync-only"].map(str::to_owned);
+    let options = options.each_ref().map(String::as_str);
+    let in_background = tempfile::tempdir().unwrap();
+    for daemon in [false, true] {
+        let mut tree = (!daemon).then(|| Mounted::new(&options));
+        let root = tree.as_ref().map_or_else(|| in_background.path().to_owned(), Mounted::root);
+        if daemon {
+            let begun = run(&[&["mount", "--daemon"], &options[..], &[text(&root)]].concat());
+            assert!(begun.status.success(), "{}", said(&begun));
+        }
+        fs::write(root.join("kept"), "contents").unwrap();
+        fs::File::open(&root).unwrap().sync_all().unwrap();
+        let filler = disk.path().join("filler");
+        let filled = fs::write(&filler, vec![1; 8 << 20]).unwrap_err();
+        assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+        (0..20).for_each(|number| fs::write(root.join(format!("lost{number}")), [2; 2000]).unwrap());
+        let unmounted = run(&["umount", text(&root)]);
+        assert_eq!(unmounted.status.code(), Some(1));
+        assert!(said(&unmounted).contains("its server failed at the end: exit status: 1"), "{}", said(&unmounted));
+        if let Some(tree) = &mut tree {
+            assert!(tree.ended().1.contains("the last changes may be lost"));
+        }
+        fs::remove_file(filler).unwrap();
+        let again = Mounted::new(&options);
+        assert_eq!(names(&again.root()), ["kept"]);
+        kill(again);
+    }
+}
+
 /// FS_IOC_SHUTDOWN, as programs that test crashes use it.
 #[test]
 fn shut_down_tree_is_as_after_a_crash() {
@@ -205,12 +241,17 @@ fn kill_after_sync(tree: Mounted) {
 #[test]
 fn store_is_not_copied_into_itself() {
     let temp = tempfile::tempdir().unwrap();
-    fs::write(temp.path().join("file"), "contents").unwrap();
-    let store = temp.path().join("store");
-    fs::create_dir(&store).unwrap();
-    let imported = run(&["store", "import", text(temp.path()), text(&store)]);
-    assert!(said(&imported).contains("would be copied into itself"), "{}", said(&imported));
-    assert_eq!(fs::read_dir(&store).unwrap().count(), 0);
+    let source = temp.path().join("source");
+    fs::create_dir_all(source.join("empty")).unwrap();
+    for store in ["empty", "missing", "missing/too"] {
+        let imported = run(&["store", "import", text(&source), text(&source.join(store))]);
+        assert!(said(&imported).contains("would be copied into itself"), "{store}: {}", said(&imported));
+        assert_eq!(names(&source), ["empty"], "{store}");
+    }
+    let inside = pando(&["store", "import", ".", "missing"]).current_dir(&source).output().unwrap();
+    assert!(said(&inside).contains("would be copied into itself"), "{}", said(&inside));
+    let beside = run(&["store", "import", text(&source), text(&temp.path().join("missing/too"))]);
+    assert!(beside.status.success(), "{}", said(&beside));
 }
 
 /// The server goes on for a moment after umount(8): it commits what is left.

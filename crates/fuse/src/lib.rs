@@ -56,7 +56,7 @@ mod transport;
 mod wire;
 
 pub use inject::{Fault, Injector, InjectorOptions, Operation, REQUESTS_XATTR, Report, When};
-pub use mount::{MountOptions, Threads, unmount};
+pub use mount::{MountOptions, Threads, server_end, unmount};
 pub use nodes::Attr;
 pub use server::{Caller, Changes, Directory, SERVER_PID_XATTR, Server, ServerOptions};
 pub use transport::{Connection, DeviceTransport, NO_IO_URING, RingTransport, Transport};

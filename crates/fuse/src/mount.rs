@@ -5,6 +5,7 @@
 
 mod fd_path;
 mod options;
+pub mod server_end;
 pub mod unmount;
 
 use std::{

@@ -37,8 +37,10 @@ pub fn export(store: &Path) -> Result<ExitCode> {
 
 /// Copies a directory or a tar stream into the tree in a store.
 pub fn import(source: &Path, store: &Path, options: Options) -> Result<ExitCode> {
-    let (from, into) = (source.canonicalize(), store.canonicalize());
-    if from.is_ok_and(|from| into.is_ok_and(|into| into.starts_with(from))) {
+    // A store that is missing is made below the directory that is there.
+    let there = |dir: &Path| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }.canonicalize().ok();
+    let (from, into) = (source.canonicalize(), store.ancestors().find_map(there));
+    if from.is_ok_and(|from| into.is_some_and(|into| into.starts_with(from))) {
         return Err(Failure::new(format!("{}: is in {}", for_shell(store), for_shell(source)))
             .remedy("the store would be copied into itself: choose a store elsewhere"));
     }
