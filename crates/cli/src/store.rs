@@ -17,7 +17,8 @@ use pando_console::{
     output::print,
     quote::for_shell,
 };
-use pando_kvfs::{Info, OpenError, Report, check, compact, info, repair};
+use pando_kvfs::{Closed, Info, OpenError, Report, check, compact, info, repair};
+use pando_vfs::Vfs;
 use serde_json::json;
 
 use self::progress::Progress;
@@ -120,6 +121,19 @@ pub fn open<T>(store: &Path, open: impl Fn() -> std::result::Result<T, OpenError
             opened => return opened.map_err(|error| cannot_open(store, &error)),
         }
     }
+}
+
+/// Drops the tree of a store, and waits until everything is committed. Nothing else uses the tree
+/// any more.
+///
+/// # Errors
+/// The last changes may be lost.
+pub fn close(vfs: Vfs, closed: &Closed, store: &Path) -> Result<()> {
+    let stored = vfs.sync();
+    drop(vfs);
+    stored.and(closed.wait()).map_err(|error| {
+        Failure::system(for_shell(store), &error.into()).remedy("the last changes may be lost; all before are there")
+    })
 }
 
 /// Runs the command.

@@ -53,6 +53,10 @@ impl Closed {
     /// Waits until the tree has dropped the store, and everything is committed. Then another
     /// process can open it.
     ///
+    /// Other threads that have used the tree have ended, or go on using a tree, or have called
+    /// [`Vfs::thread_idle`](pando_vfs::Vfs::thread_idle). Otherwise, what such a thread has removed
+    /// last may keep the store.
+    ///
     /// # Errors
     /// Those of the last commit: the last changes may be lost.
     pub fn wait(&self) -> Result<()> {

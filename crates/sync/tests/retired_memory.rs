@@ -129,7 +129,8 @@ fn collect_all_frees_every_generation_of_a_sleeping_thread() {
 }
 
 /// The same if there are more threads than retire lists, and some share one. Seen to fail: with the
-/// shared list left out.
+/// shared list left out; with what a thread frees from the shared list left in its bag, or taken
+/// for what it retires itself.
 #[test]
 fn collect_all_frees_every_generation_of_many_threads() {
     let _alone = alone();
@@ -144,4 +145,28 @@ fn collect_all_frees_every_generation_of_many_threads() {
     wake(sleepers());
     collect_all();
     assert_eq!((alive(), retired_bytes()), (0, 0));
+    // A thread without a list of its own collects, or frees only the first of it and sleeps.
+    let _asleep = (0..90).map(|_| sleeper(0)).collect::<Vec<_>>();
+    std::thread::spawn(|| {
+        retire(GENERATIONS);
+        collect_all();
+        assert_eq!((alive(), retired_bytes()), (0, 0));
+    })
+    .join()
+    .expect("no panic");
+    std::thread::spawn(|| retire(GENERATIONS)).join().expect("no panic");
+    let (freed, when_freed) = mpsc::channel();
+    let (end, when_to_end) = mpsc::channel::<()>();
+    let reader = std::thread::spawn(move || {
+        while alive() == GENERATIONS {
+            drop(pin());
+        }
+        freed.send(()).expect("the test waits");
+        let _ = when_to_end.recv();
+    });
+    when_freed.recv().expect("no panic");
+    collect_all();
+    assert_eq!((alive(), retired_bytes()), (0, 0));
+    drop(end);
+    reader.join().expect("no panic");
 }

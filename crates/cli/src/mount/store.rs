@@ -54,11 +54,8 @@ impl StoreTree {
     /// # Errors
     /// The last changes may be lost.
     pub fn close(self, dir: &Path) -> Result<()> {
-        let stored = self.vfs.sync();
-        drop((self.memory, self.vfs));
-        stored.and(self.closed.wait()).map_err(|error| {
-            Failure::system(for_shell(dir), &error.into()).remedy("the last changes may be lost; all before are there")
-        })
+        drop(self.memory);
+        store::close(self.vfs, &self.closed, dir)
     }
 }
 

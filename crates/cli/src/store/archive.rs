@@ -66,7 +66,7 @@ fn tree(driver: KvFs, credentials: Credentials, store: &Path) -> Result<(Fs, Clo
 
 /// Commits what was changed.
 fn close(fs: Fs, closed: &Closed, store: &Path) -> Result<()> {
-    let stored = fs.vfs().sync();
+    let vfs = fs.vfs().clone();
     drop(fs);
-    stored.and(closed.wait()).map_err(|error| Failure::system(for_shell(store), &error.into()))
+    super::close(vfs, closed, store)
 }

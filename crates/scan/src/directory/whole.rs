@@ -40,7 +40,10 @@ use crate::{
         sys::{Xgetdents, has_mounts_below, xgetdents},
     },
     memory::Arena,
-    workers::{RESERVE, tuning::WHOLE_WAITS_NS},
+    workers::{
+        RESERVE,
+        tuning::{CALL_WAITS_NS, WHOLE_WAITS_NS},
+    },
 };
 
 /// Whether the file system of a directory returns whole records.
@@ -207,10 +210,11 @@ impl Scan {
         let answered = part.filled().len() as u64;
         self.parts.push(part);
         self.batch.assemble(shared, &mut self.parts, 0);
-        records.calls = 0;
-        let waits = meter
-            .map(|meter| meter.read(answered))
-            .is_some_and(|cost| cost.wait_ns() >= WHOLE_WAITS_NS && self.pool.concurrency.after_caller(cost));
+        let calls = std::mem::take(&mut records.calls);
+        let waits = meter.map(|meter| meter.read(answered)).is_some_and(|cost| {
+            let waits = calls > 0 && cost.waited_ns >= calls * CALL_WAITS_NS && cost.wait_ns() >= WHOLE_WAITS_NS;
+            waits && self.pool.concurrency.after_caller(cost)
+        });
         if has_failed || waits {
             self.end_whole();
         }

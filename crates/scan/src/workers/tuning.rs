@@ -7,6 +7,8 @@ pub const WAIT_PAYS_NS: u64 = 5_000;
 /// Threads continue until an entry waits less than this. Lower than [`WAIT_PAYS_NS`], so that the
 /// two do not alternate.
 pub const WAIT_IS_OVER_NS: u64 = 2_000;
+/// A call for many entries that waits less has waited for the server to run, and not for entries.
+pub const CALL_WAITS_NS: u64 = 1_000_000;
 /// If calls for many entries wait this long for each entry, threads with single calls are faster.
 /// In the caches of a mount an entry takes less than 1 µs by such a call, from a store 10 µs; by
 /// single calls of many threads it takes 30 µs of two cores.

@@ -24,6 +24,8 @@ pub(super) struct Filling<'a> {
     bag_bytes: Cell<usize>,
     /// The list where the bag is to wait.
     target: Cell<&'a RetireList>,
+    /// Whether what is retired was released by something that is freed.
+    redirected: Cell<bool>,
 }
 
 impl<'a> Filling<'a> {
@@ -31,7 +33,7 @@ impl<'a> Filling<'a> {
         let number = lists.claim();
         let own = lists.get(number);
         let (bag, bag_bytes, target) = (RefCell::default(), Cell::new(0), Cell::new(own));
-        Self { grace_periods, own, number, bag, bag_bytes, target }
+        Self { grace_periods, own, number, bag, bag_bytes, target, redirected: Cell::new(false) }
     }
 
     pub(super) fn own(&self) -> &'a RetireList {
@@ -68,7 +70,9 @@ impl<'a> Filling<'a> {
         self.bag_bytes.set(0);
         if !items.is_empty() {
             let list = self.target.get();
-            if std::ptr::eq(list, self.own) {
+            // Threads without a list of their own also free from the shared one. What that releases
+            // is no reason to take them for busy.
+            if std::ptr::eq(list, self.own) && !(self.number == SHARED && self.redirected.get()) {
                 list.count_filled(self.number);
             }
             list.push(self.grace_periods.next(), items);
@@ -78,7 +82,8 @@ impl<'a> Filling<'a> {
     /// Objects that are retired from now on wait in `list`. Returns the list until now.
     fn retarget(&self, list: &'a RetireList) -> &'a RetireList {
         let before = self.target.get();
-        if !std::ptr::eq(before, list) {
+        // What waits in the shared list belongs to no thread. It must not be kept in a bag.
+        if !std::ptr::eq(before, list) || self.number == SHARED {
             self.flush();
             self.target.set(list);
         }
@@ -87,7 +92,7 @@ impl<'a> Filling<'a> {
 
     /// Until the result is dropped, objects that this thread retires wait in `list`.
     pub(super) fn redirect(&self, list: &'a RetireList) -> Redirected<'_, 'a> {
-        Redirected { filling: self, before: self.retarget(list) }
+        Redirected { filling: self, before: self.retarget(list), was_redirected: self.redirected.replace(true) }
     }
 
     /// The thread ends. Other threads free the objects that wait.
@@ -104,10 +109,12 @@ impl<'a> Filling<'a> {
 pub(super) struct Redirected<'b, 'a> {
     filling: &'b Filling<'a>,
     before: &'a RetireList,
+    was_redirected: bool,
 }
 
 impl Drop for Redirected<'_, '_> {
     fn drop(&mut self) {
         self.filling.retarget(self.before);
+        self.filling.redirected.set(self.was_redirected);
     }
 }

@@ -20,6 +20,8 @@ pub(crate) fn collect() {
 }
 
 pub(crate) fn collect_all() {
+    // What this thread flushes later was released by something that is freed.
+    flush();
     collect_with(&Idle::now());
 }
 

@@ -40,6 +40,15 @@ pub(crate) enum Owner {
     OpenFile(u64),
 }
 
+impl Owner {
+    fn process(self) -> Option<u64> {
+        match self {
+            Self::Process(number) => Some(number),
+            Self::OpenFile(_) => None,
+        }
+    }
+}
+
 /// A file: superblock and inode number.
 pub(crate) type Key = (u64, u64);
 
@@ -85,8 +94,10 @@ struct Wait {
     file: u64,
     /// The range that it waits for. None: an flock.
     range: Option<LockRange>,
-    /// The process that waits, and those that it waits for. Empty after it was woken.
-    noted: Vec<(u64, u64)>,
+    /// The process that waits. None: an open file.
+    process: Option<u64>,
+    /// The processes that are noted to be waited for. None after it was woken.
+    noted: Vec<u64>,
     woken: bool,
     interrupted: bool,
 }
@@ -94,15 +105,17 @@ struct Wait {
 impl Wait {
     /// Whether a process waits, and not for this owner.
     fn must_also_wait_for(&self, owner: Owner) -> bool {
-        let Owner::Process(process) = owner else { return false };
-        !self.noted.is_empty() && self.noted.iter().all(|(me, other)| *me != process && *other != process)
+        let (Some(me), Owner::Process(process)) = (self.process, owner) else { return false };
+        !self.woken && me != process && !self.noted.contains(&process)
     }
 }
 
 /// What a call must wait for.
 struct Excluded {
     range: Option<LockRange>,
-    noted: Vec<(u64, u64)>,
+    /// The process that must wait, and those of which it must.
+    process: Option<u64>,
+    noted: Vec<u64>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -210,18 +223,17 @@ impl FileLocks {
         let inode = self.inode(key);
         inode.wait_for(file, wait, |list| {
             if let Some(kind) = kind {
+                let process = owner.process();
                 let mut noted = Vec::new();
                 let mut is_free = true;
                 for other in list.excluding(owner, kind, range) {
                     is_free = false;
-                    if let (Owner::Process(me), Owner::Process(other)) = (owner, other.owner) {
-                        noted.push((me, other));
-                    }
+                    noted.extend(other.owner.process().filter(|_| process.is_some()));
                 }
                 if !is_free {
                     noted.sort_unstable();
                     noted.dedup();
-                    return Err(Excluded { range: Some(range), noted });
+                    return Err(Excluded { range: Some(range), process, noted });
                 }
             }
             let new = list.replacement(owner, kind, range);
@@ -247,11 +259,7 @@ impl FileLocks {
         let inode = self.known_inode(key)?;
         let list = locked(&inode.locks().list);
         let lock = list.excluding(owner, kind, range).min_by_key(|lock| lock.range.first)?;
-        let process = match lock.owner {
-            Owner::Process(number) => Some(number),
-            Owner::OpenFile(_) => None,
-        };
-        Some(HeldLock { kind: lock.kind, range: lock.range, process })
+        Some(HeldLock { kind: lock.kind, range: lock.range, process: lock.owner.process() })
     }
 
     /// Sets the lock of a whole open file, or removes it. If one of another kind must wait for
@@ -275,7 +283,7 @@ impl FileLocks {
                 list.shrink();
                 inode.wake(list, |wait| wait.range.is_none());
             }
-            if is_free { Ok(()) } else { Err(Excluded { range: None, noted: Vec::new() }) }
+            if is_free { Ok(()) } else { Err(Excluded { range: None, process: None, noted: Vec::new() }) }
         })
     }
 
@@ -412,7 +420,7 @@ impl Used<'_> {
                 }
             };
             list.shrink();
-            self.remove_notes(ended.noted);
+            self.remove_notes(ended.process, ended.noted);
             if ended.interrupted {
                 return Err(Error::Interrupted);
             }
@@ -427,25 +435,25 @@ impl Used<'_> {
     /// # Errors
     /// EDEADLK: one of those that it waits for waits for this process.
     fn begin_wait(&self, list: &mut List, file: u64, excluded: Excluded) -> Result<u64> {
-        let Excluded { range, noted } = excluded;
-        if let Some((me, _)) = noted.first() {
+        let Excluded { range, process, noted } = excluded;
+        if let (Some(me), false) = (process, noted.is_empty()) {
             let mut notes = locked(&self.table.notes);
-            let mut next: Vec<u64> = noted.iter().map(|(_, other)| *other).collect();
+            let mut next = noted.clone();
             let mut seen = HashSet::new();
             while let Some(process) = next.pop() {
-                if process == *me {
+                if process == me {
                     return Err(Error::Deadlock);
                 }
                 if seen.insert(process) {
                     next.extend(notes.get(&process).into_iter().flat_map(HashMap::keys));
                 }
             }
-            let mine = notes.entry(*me).or_default();
-            noted.iter().for_each(|(_, other)| *mine.entry(*other).or_default() += 1);
+            let mine = notes.entry(me).or_default();
+            noted.iter().for_each(|other| *mine.entry(*other).or_default() += 1);
         }
         let number = list.next_wait;
         list.next_wait += 1;
-        list.waits.push(Wait { number, file, range, noted, woken: false, interrupted: false });
+        list.waits.push(Wait { number, file, range, process, noted, woken: false, interrupted: false });
         Ok(number)
     }
 
@@ -455,7 +463,7 @@ impl Used<'_> {
         for wait in &mut list.waits {
             if is_concerned(wait) {
                 (wait.woken, any) = (true, true);
-                self.remove_notes(mem::take(&mut wait.noted));
+                self.remove_notes(wait.process, mem::take(&mut wait.noted));
             }
         }
         if any {
@@ -463,22 +471,20 @@ impl Used<'_> {
         }
     }
 
-    fn remove_notes(&self, noted: Vec<(u64, u64)>) {
-        if noted.is_empty() {
-            return;
-        }
+    fn remove_notes(&self, process: Option<u64>, noted: Vec<u64>) {
+        let Some(me) = process.filter(|_| !noted.is_empty()) else { return };
         let mut notes = locked(&self.table.notes);
-        for (me, other) in noted {
-            let Some(others) = notes.get_mut(&me) else { continue };
-            if let Entry::Occupied(mut threads) = others.entry(other) {
+        let Entry::Occupied(mut mine) = notes.entry(me) else { return };
+        for other in noted {
+            if let Entry::Occupied(mut threads) = mine.get_mut().entry(other) {
                 *threads.get_mut() -= 1;
                 if *threads.get() == 0 {
                     threads.remove();
                 }
             }
-            if others.is_empty() {
-                notes.remove(&me);
-            }
+        }
+        if mine.get().is_empty() {
+            mine.remove();
         }
     }
 }
