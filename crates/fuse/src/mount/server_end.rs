@@ -66,10 +66,7 @@ fn zombie(pid: u32) -> Option<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        os::fd::AsFd,
-        process::{Command, Stdio},
-    };
+    use std::{os::fd::AsFd, process::Stdio};
 
     use rustix::{
         event::{PollFd, PollFlags, poll},
@@ -82,7 +79,7 @@ mod tests {
     #[test]
     fn how_a_process_ended_is_known() {
         for (script, expected) in [("read x; exit 0", 0), ("read x; exit 3", 3 << 8), ("read x; kill -9 $$", 9)] {
-            let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("a shell");
+            let mut child = pandofs_testkit::shell(script).stdin(Stdio::piped()).spawn().expect("a shell");
             let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a handle");
             if info(process.as_fd()).is_none() {
                 pandofs_testkit::skipped("the kernel does not say how a process ended: Linux 6.15");
