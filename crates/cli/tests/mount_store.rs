@@ -169,8 +169,8 @@ fn umount_fails_if_the_last_changes_are_lost() {
         return;
     }
     let disk = KernelMount::tmpfs(c"size=8M");
-    let options = ["--store", text(&disk.path().join("store")), "--commit", "fsync-only"].map(str::to_owned);
-    let options = options.each_ref().map(String::as_str);
+    let store = disk.path().join("store");
+    let options = ["--store", text(&store), "--commit", "fsync-only"];
     let in_background = tempfile::tempdir().unwrap();
     for daemon in [false, true] {
         let mut tree = (!daemon).then(|| Mounted::new(&options));

@@ -106,7 +106,7 @@ fn random_calls_have_the_results_of_the_kernel() {
                 }
             }
         }
-        // What everybody has, byte by byte: whether another open file could lock it.
+        // At the end, another open file asks for each byte whether it could lock it.
         let (asker, theirs_too) =
             (open(&vfs, &context, "/f"), fs::File::options().read(true).write(true).open(temp.path()).unwrap());
         for byte in 0..60 {
@@ -342,7 +342,7 @@ fn deadlocks_by_a_later_lock_are_found() {
             until_waiting(&a, 1);
             a.lock_range(two, Shared, range(5, 1), No).expect("locked");
             let closing = b.lock_range(two, Exclusive, LockRange::WHOLE, LONG);
-            // One of the two is told, and the other one goes on.
+            // One of the two gets EDEADLK, and the other one its lock.
             if closing == Err(Error::Deadlock) {
                 a.release_process_locks(2);
                 a.unlock_range(first, LockRange::WHOLE).expect("unlocked");
@@ -407,8 +407,8 @@ fn a_wait_that_has_ended_is_no_deadlock() {
     assert!(vfs.has_no_locks());
 }
 
-/// What wakes a thread that waits: a lock that is released, cut, made shared or dropped with its
-/// open file, and no other change.
+/// A lock that is released, cut, made shared or dropped with its open file wakes a thread that
+/// waits for it. No other change does.
 #[test]
 fn waits_end_when_there_is_room() {
     let (vfs, context) = tree();

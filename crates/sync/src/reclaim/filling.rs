@@ -70,8 +70,8 @@ impl<'a> Filling<'a> {
         self.bag_bytes.set(0);
         if !items.is_empty() {
             let list = self.target.get();
-            // Threads without a list of their own also free from the shared one. What that releases
-            // is no reason to take them for busy.
+            // A thread without a list of its own frees objects of the shared list, and that retires
+            // others. These are not counted: they do not make the thread busy.
             if std::ptr::eq(list, self.own) && !(self.number == SHARED && self.redirected.get()) {
                 list.count_filled(self.number);
             }
@@ -82,7 +82,8 @@ impl<'a> Filling<'a> {
     /// Objects that are retired from now on wait in `list`. Returns the list until now.
     fn retarget(&self, list: &'a RetireList) -> &'a RetireList {
         let before = self.target.get();
-        // What waits in the shared list belongs to no thread. It must not be kept in a bag.
+        // Objects of the shared list must not stay in the bag of one thread. Others could not free
+        // them there.
         if !std::ptr::eq(before, list) || self.number == SHARED {
             self.flush();
             self.target.set(list);

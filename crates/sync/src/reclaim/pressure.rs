@@ -20,7 +20,7 @@ pub(crate) fn collect() {
 }
 
 pub(crate) fn collect_all() {
-    // What this thread flushes later was released by something that is freed.
+    // What this thread has retired itself is counted before the lists are looked at.
     flush();
     collect_with(&Idle::now());
 }

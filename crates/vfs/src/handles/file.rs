@@ -37,7 +37,7 @@ pub struct File {
     /// 0 if it always had. Atomic: a single independent value.
     pub(crate) taken: AtomicU16,
     /// The number by which its locks are its own. 0: it has none. Atomic: set once.
-    pub(crate) lock_number: AtomicU64,
+    lock_number: AtomicU64,
     /// The read-ahead of a listing that waits for the backing.
     pub(crate) ahead: OnceLock<Box<ListingAhead>>,
     /// The position that threads share: one atomic word, and a lock for reads and writes that use

@@ -18,11 +18,13 @@ use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     mem,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
+
+use pando_sync::lock;
 
 use crate::{
     Error, Result,
@@ -110,16 +112,12 @@ impl Wait {
     }
 }
 
-/// What a call must wait for.
+/// Why a call must wait.
 struct Excluded {
     range: Option<LockRange>,
-    /// The process that must wait, and those of which it must.
+    /// The process that must wait, and the processes whose locks it waits for.
     process: Option<u64>,
     noted: Vec<u64>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn exclude(one: LockKind, other: LockKind) -> bool {
@@ -138,8 +136,8 @@ impl List {
             .filter(move |lock| lock.owner != owner && lock.range.overlaps(range) && exclude(lock.kind, kind))
     }
 
-    /// What replaces the locks of an owner in a range: a lock, or nothing. Locks of one kind that
-    /// touch become one.
+    /// Computes the locks of an owner after it sets a lock on a range, or removes its locks there.
+    /// Locks of one kind that touch become one.
     fn replacement(&self, owner: Owner, kind: Option<LockKind>, range: LockRange) -> Replacement {
         let mut new = Replacement { locks: Vec::new(), replaced: 0, makes_room: false };
         let mut whole = range;
@@ -257,7 +255,7 @@ impl FileLocks {
     /// The lock of another owner, the one with the first byte, that excludes this one.
     pub(crate) fn excluding(&self, key: Key, owner: Owner, kind: LockKind, range: LockRange) -> Option<HeldLock> {
         let inode = self.known_inode(key)?;
-        let list = locked(&inode.locks().list);
+        let list = lock(&inode.locks().list);
         let lock = list.excluding(owner, kind, range).min_by_key(|lock| lock.range.first)?;
         Some(HeldLock { kind: lock.kind, range: lock.range, process: lock.owner.process() })
     }
@@ -290,7 +288,7 @@ impl FileLocks {
     /// Removes all locks of an owner at an inode: those on ranges, and of an open file its flock.
     pub(crate) fn release(&self, key: Key, owner: Owner) {
         let Some(inode) = self.known_inode(key) else { return };
-        let mut list = locked(&inode.locks().list);
+        let mut list = lock(&inode.locks().list);
         let mut freed: Vec<LockRange> =
             list.ranges.extract_if(.., |lock| lock.owner == owner).map(|lock| lock.range).collect();
         freed.sort_unstable_by_key(|range| range.first);
@@ -311,7 +309,7 @@ impl FileLocks {
     /// Removes all locks of a process.
     pub(crate) fn release_process(&self, process: u64) {
         for shard in &self.shards {
-            let keys: Vec<Key> = locked(shard).keys().copied().collect();
+            let keys: Vec<Key> = lock(shard).keys().copied().collect();
             keys.into_iter().for_each(|key| self.release(key, Owner::Process(process)));
         }
     }
@@ -319,7 +317,7 @@ impl FileLocks {
     /// Ends the waits of an open file: EINTR.
     pub(crate) fn interrupt(&self, key: Key, file: u64) {
         let Some(inode) = self.known_inode(key) else { return };
-        let mut list = locked(&inode.locks().list);
+        let mut list = lock(&inode.locks().list);
         list.waits.iter_mut().filter(|wait| wait.file == file).for_each(|wait| wait.interrupted = true);
         inode.wake(&mut list, |wait| wait.interrupted);
     }
@@ -327,15 +325,15 @@ impl FileLocks {
     /// How many threads wait at an inode.
     #[cfg(feature = "introspection")]
     pub(crate) fn waiting(&self, key: Key) -> usize {
-        self.known_inode(key).map_or(0, |inode| locked(&inode.locks().list).waits.len())
+        self.known_inode(key).map_or(0, |inode| lock(&inode.locks().list).waits.len())
     }
 
     /// Whether nothing is kept: no entry, no lock on a range, no note.
     #[cfg(any(test, feature = "introspection"))]
     pub(crate) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| locked(shard).is_empty())
+        self.shards.iter().all(|shard| lock(shard).is_empty())
             && self.count.load(Ordering::Relaxed) == 0
-            && locked(&self.notes).is_empty()
+            && lock(&self.notes).is_empty()
     }
 
     fn shard(&self, key: Key) -> &Mutex<HashMap<Key, Arc<InodeLocks>>> {
@@ -345,13 +343,13 @@ impl FileLocks {
 
     /// The locks of an inode, which need not have any.
     fn inode(&self, key: Key) -> Used<'_> {
-        let locks = locked(self.shard(key)).entry(key).or_default().clone();
+        let locks = lock(self.shard(key)).entry(key).or_default().clone();
         Used { table: self, key, locks: Some(locks) }
     }
 
     /// The locks of an inode, if it has any.
     fn known_inode(&self, key: Key) -> Option<Used<'_>> {
-        let locks = locked(self.shard(key)).get(&key).cloned()?;
+        let locks = lock(self.shard(key)).get(&key).cloned()?;
         Some(Used { table: self, key, locks: Some(locks) })
     }
 }
@@ -366,10 +364,10 @@ struct Used<'a> {
 
 impl Drop for Used<'_> {
     fn drop(&mut self) {
-        let mut shard = locked(self.table.shard(self.key));
+        let mut shard = lock(self.table.shard(self.key));
         self.locks = None;
         // New users come through the shard. Besides the table there is none now.
-        let is_unused = |locks: &Arc<InodeLocks>| Arc::strong_count(locks) == 1 && locked(&locks.list).is_unused();
+        let is_unused = |locks: &Arc<InodeLocks>| Arc::strong_count(locks) == 1 && lock(&locks.list).is_unused();
         if shard.get(&self.key).is_some_and(is_unused) {
             shard.remove(&self.key);
         }
@@ -397,7 +395,7 @@ impl Used<'_> {
             LockWait::No | LockWait::Forever => None,
         };
         let locks = self.locks();
-        let mut list = locked(&locks.list);
+        let mut list = lock(&locks.list);
         loop {
             let excluded = match act(&mut list) {
                 Ok(done) => return Ok(done),
@@ -436,8 +434,10 @@ impl Used<'_> {
     /// EDEADLK: one of those that it waits for waits for this process.
     fn begin_wait(&self, list: &mut List, file: u64, excluded: Excluded) -> Result<u64> {
         let Excluded { range, process, noted } = excluded;
-        if let (Some(me), false) = (process, noted.is_empty()) {
-            let mut notes = locked(&self.table.notes);
+        if let Some(me) = process
+            && !noted.is_empty()
+        {
+            let mut notes = lock(&self.table.notes);
             let mut next = noted.clone();
             let mut seen = HashSet::new();
             while let Some(process) = next.pop() {
@@ -473,7 +473,7 @@ impl Used<'_> {
 
     fn remove_notes(&self, process: Option<u64>, noted: Vec<u64>) {
         let Some(me) = process.filter(|_| !noted.is_empty()) else { return };
-        let mut notes = locked(&self.table.notes);
+        let mut notes = lock(&self.table.notes);
         let Entry::Occupied(mut mine) = notes.entry(me) else { return };
         for other in noted {
             if let Entry::Occupied(mut threads) = mine.get_mut().entry(other) {
@@ -506,7 +506,7 @@ mod tests {
         (3..500).for_each(|file| locks.set_flock(key, file, Some(LockKind::Shared), LockWait::No).expect("locked"));
         let room = || {
             let inode = locks.known_inode(key).expect("there are locks");
-            let list = locked(&inode.locks().list);
+            let list = lock(&inode.locks().list);
             (list.ranges.capacity(), list.flocks.capacity())
         };
         assert!(room().0 >= 1000 && room().1 >= 497, "{:?}", room());

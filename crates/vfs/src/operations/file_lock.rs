@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl File {
-    /// Sets a lock on a range (F_SETLK, F_SETLKW). What the owner had in the range is replaced,
-    /// also in part: a lock may be split.
+    /// Sets a lock on a range (F_SETLK, F_SETLKW). It replaces the locks that the owner has there.
+    /// A lock that reaches beyond the range is split.
     ///
     /// The process may close the file meanwhile. So after each success for a process, an embedder
     /// looks whether it still has the file open, as Linux does. If not, it calls

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// The largest offset of a file.
 const LAST: u64 = i64::MAX as u64;
 
-/// What a lock permits others.
+/// Whether others may have a lock on the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
     /// Others may have a shared lock too (F_RDLCK, LOCK_SH).
@@ -84,7 +84,7 @@ pub enum LockWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// What it permits others.
+    /// Shared or exclusive.
     pub kind: LockKind,
     /// The bytes.
     pub range: LockRange,
