@@ -9,10 +9,11 @@ pub const WAIT_PAYS_NS: u64 = 5_000;
 pub const WAIT_IS_OVER_NS: u64 = 2_000;
 /// A call for many entries that waits less has waited for the server to run, and not for entries.
 pub const CALL_WAITS_NS: u64 = 1_000_000;
-/// If calls for many entries wait this long for each entry, threads with single calls are faster.
-/// In the caches of a mount an entry takes less than 1 µs by such a call, from a store 10 µs; by
-/// single calls of many threads it takes 30 µs of two cores.
-pub const WHOLE_WAITS_NS: u64 = 50_000;
+/// If calls for many entries wait this long for each entry, threads with single calls are faster:
+/// the server waits for one entry after the other. In the caches of a mount an entry takes less
+/// than 1 µs by such a call, from a store 10 µs, and from a disk up to 100 µs. By single calls of
+/// many threads it takes at least 30 µs of two cores.
+pub const WHOLE_WAITS_NS: u64 = 200_000;
 /// Waits in a sum of less than this are not judged: one wait alone may be chance.
 pub const WAITED_AT_LEAST_NS: u64 = 100_000;
 /// The CPU time of an entry counts as at most this. Eight entries on a slow server took 342 µs

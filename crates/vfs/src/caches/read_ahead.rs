@@ -430,13 +430,15 @@ impl Wanted {
     /// directory was listed before, the next names probably wait, too.
     pub(crate) fn waited(self, dir: &Counted<Dentry>) {
         let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
-        let Some((cookie, entries)) = self.statahead(backed).missed() else { return };
-        let mask = match self {
-            Self::Inodes => Mask::STAT,
-            Self::Xattrs => Mask::STAT | Mask::XATTR_VALUES,
-        };
         // The program needs some time for what is loaded.
-        let entries = entries.min(dir.sb().namespace.options.cached_inodes / 2).max(1);
+        let (used, room) = (backed.ahead_used(), (dir.sb().namespace.options.cached_inodes / 2).max(1));
+        let (mask, used) = match self {
+            Self::Inodes => (Mask::STAT, used),
+            // Whether the extended attributes were used is not known.
+            Self::Xattrs if lock(&backed.statahead).is_vain(used, room) => return,
+            Self::Xattrs => (Mask::STAT | Mask::XATTR_VALUES, u64::MAX / 8),
+        };
+        let Some((cookie, entries)) = self.statahead(backed).missed(used, room) else { return };
         match Job::start(dir.clone(), cookie, entries, mask) {
             Ok(job) => job.threads.keep(Ended(job.clone(), self)),
             Err(_) => self.statahead(backed).ended(None),

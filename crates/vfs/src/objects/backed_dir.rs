@@ -39,6 +39,8 @@ pub(crate) struct BackedDir {
     pub xattr_ahead: Mutex<Statahead>,
     /// The number of threads that read ahead in this directory. Atomic: a hint.
     pub aheads: AtomicI64,
+    /// How many inodes of those that a read-ahead has loaded were used. Atomic: a hint.
+    ahead_used: AtomicU64,
     /// How many names scans have bound. Relaxed: a thread that compares two of these values has
     /// held the lock of the name in question before it reads the second.
     pub scanned: AtomicU64,
@@ -88,6 +90,15 @@ impl BackedDir {
     /// shows every change that has ended.
     pub(crate) fn is_changing(&self) -> bool {
         self.changing.load(Ordering::Acquire) > 0
+    }
+
+    /// An inode that a read-ahead has loaded is used for the first time.
+    pub(crate) fn note_ahead_used(&self) {
+        self.ahead_used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ahead_used(&self) -> u64 {
+        self.ahead_used.load(Ordering::Relaxed)
     }
 
     /// Whether threads read ahead in this directory.

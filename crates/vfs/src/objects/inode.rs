@@ -204,16 +204,16 @@ impl Inode {
     }
 
     /// A walk has found this inode of a backed tree in the cache. The first time is that of the
-    /// walk which has loaded it. Writes only what is not set.
-    pub(crate) fn note_use(&self) {
+    /// walk which has loaded it. Writes only what is not set. Returns whether a read-ahead has
+    /// loaded it, and this is its first use.
+    pub(crate) fn note_use(&self) -> bool {
         // Relaxed: hints for evictions.
         let flags = self.flags.load(Ordering::Relaxed);
-        if flags & REFERENCED == 0 {
-            self.flags.fetch_or(if flags & USED == 0 { USED } else { REFERENCED }, Ordering::Relaxed);
-            if self.take_read_ahead() {
-                self.shard.sb.counts.ahead_used.add(1);
-            }
+        if flags & REFERENCED != 0 {
+            return false;
         }
+        self.flags.fetch_or(if flags & USED == 0 { USED } else { REFERENCED }, Ordering::Relaxed);
+        self.take_read_ahead()
     }
 
     /// A read-ahead has loaded the inode.

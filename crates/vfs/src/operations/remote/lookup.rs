@@ -34,8 +34,11 @@ pub(crate) fn cached_or_ask<'g>(
     if bound.is_none() && !directory.is_known_negative(hash, name, guard) {
         return Err(Stop::Ask(Box::new(Ask::Name(dir.get().ok_or(Stop::Again)?, name.into()))));
     }
-    if let Some((_, dentry)) = bound {
-        dentry.to_ref().inode().note_use();
+    if let Some((_, dentry)) = bound
+        && dentry.to_ref().inode().note_use()
+    {
+        dir.to_ref().sb().counts.ahead_used.add(1);
+        directory.backed.iter().for_each(|backed| backed.note_ahead_used());
     }
     Ok(bound)
 }

@@ -39,10 +39,10 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     let sb = dir.0.sb();
     if let Some(backed) = inode.backed_dir() {
         if plus.is_none() {
-            lock(&backed.statahead).listed(cookie);
+            lock(&backed.statahead).listed(cookie, backed.ahead_used());
         }
         if !plus.is_some_and(Mask::wants_xattrs) {
-            lock(&backed.xattr_ahead).listed(cookie);
+            lock(&backed.xattr_ahead).listed(cookie, backed.ahead_used());
         }
     }
     let waiting = sb.foreground.enter();
