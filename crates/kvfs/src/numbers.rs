@@ -1,13 +1,17 @@
 //! Inode numbers. Each directory takes those of its files from a run of its own, so that their
-//! records stand side by side. A number is never used again.
+//! records stand side by side. When two threads contend for a directory, it takes a run for each of
+//! some threads from then on, so that they seldom need one part of the records. A number is never
+//! used again.
 
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use pando_sync::stripe_hint;
 
 /// The bits of a number that count within its run.
 pub(crate) const RUN_BITS: u32 = 8;
@@ -17,14 +21,24 @@ pub(crate) const ROOT: u64 = 1;
 const PARTS: usize = 16;
 /// The most directories of a part whose runs are remembered.
 const DIRECTORIES: usize = 4096;
+/// The most runs of a directory.
+const RUNS: usize = 4;
+
+/// The runs of a directory.
+#[derive(Default)]
+struct Runs {
+    /// The next number of each run. 0: there is no run, or it is used up.
+    next: [u64; RUNS],
+    /// Threads have contended for the directory.
+    are_shared_out: bool,
+}
 
 /// See the module.
 pub(crate) struct InodeNumbers {
     /// The first run that no directory has. Atomic: a single independent value.
     next_run: AtomicU64,
-    /// The next number of each directory, unless its run is used up. Each part is guarded by its
-    /// own mutex, a leaf.
-    parts: [Mutex<HashMap<u64, u64>>; PARTS],
+    /// The runs of each directory. Each part is guarded by its own mutex, a leaf.
+    parts: [Mutex<HashMap<u64, Runs>>; PARTS],
 }
 
 impl InodeNumbers {
@@ -32,27 +46,37 @@ impl InodeNumbers {
         Self { next_run: AtomicU64::new(next_run.max(1)), parts: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn part(&self, dir: u64) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    /// The part of a directory, and whether another thread had it.
+    fn part(&self, dir: u64) -> (MutexGuard<'_, HashMap<u64, Runs>>, bool) {
+        let part = &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS];
+        match part.try_lock() {
+            Ok(part) => (part, false),
+            Err(TryLockError::Poisoned(part)) => (part.into_inner(), false),
+            Err(TryLockError::WouldBlock) => (part.lock().unwrap_or_else(PoisonError::into_inner), true),
+        }
     }
 
     /// A new number for an inode of a directory.
     pub(crate) fn next(&self, dir: u64) -> u64 {
-        let mut part = self.part(dir);
-        let number = part.remove(&dir).unwrap_or_else(|| self.next_run.fetch_add(1, Ordering::Relaxed) << RUN_BITS);
-        let after = number + 1;
-        if after >> RUN_BITS == number >> RUN_BITS {
-            if part.len() >= DIRECTORIES {
-                part.clear();
-            }
-            part.insert(dir, after);
+        let (mut part, was_held) = self.part(dir);
+        if part.len() >= DIRECTORIES && !part.contains_key(&dir) {
+            part.clear();
         }
+        let runs = part.entry(dir).or_default();
+        runs.are_shared_out |= was_held;
+        let next = &mut runs.next[if runs.are_shared_out { stripe_hint() % RUNS } else { 0 }];
+        let number = match *next {
+            0 => self.next_run.fetch_add(1, Ordering::Relaxed) << RUN_BITS,
+            number => number,
+        };
+        let after = number + 1;
+        *next = if after >> RUN_BITS == number >> RUN_BITS { after } else { 0 };
         number
     }
 
     /// The tree does not use a directory any more. The rest of its run is not used.
     pub(crate) fn forget(&self, dir: u64) {
-        self.part(dir).remove(&dir);
+        self.part(dir).0.remove(&dir);
     }
 
     /// All runs that were handed out are before this one.

@@ -20,10 +20,16 @@ use pando_kv::{Engine, Snapshot, Transaction};
 use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 use pando_vfs::{Error, Result};
 
-use crate::{key::Key, numbers::RUN_BITS};
+use crate::{
+    key::{HASH_BITS, Key},
+    numbers::RUN_BITS,
+};
 
-/// Records of one directory, or of a run of inodes, share a part. Others seldom do.
+/// Records of a run of inodes share a part. The names of a directory are in some parts, by the
+/// order of their hashes. Others seldom share one.
 const PARTS: usize = 64;
+/// How many parts the names of a directory are in: so many bits of the hash say in which.
+const SPREAD_BITS: u32 = 2;
 
 /// See the module.
 pub(crate) struct Staged {
@@ -34,7 +40,7 @@ pub(crate) struct Staged {
     /// Held shared by an operation while it makes its changes, and exclusively when a generation is
     /// closed.
     gate: BiasedRwLock<()>,
-    /// Each is guarded by its own mutex, a leaf.
+    /// Each is guarded by its own mutex, a leaf. Several are taken in their order.
     parts: Vec<Mutex<Part>>,
     /// The bytes of the changes that are collected, as far as parts have told. Atomic: a hint.
     bytes: AtomicUsize,
@@ -66,7 +72,7 @@ struct Part {
     told: usize,
     /// The one that is committed.
     committing: Arc<Changes>,
-    /// How many names were added. A directory whose names are in this part has got none while it
+    /// How many names were added. A directory with names in this part has got none here while it
     /// stays the same.
     added: u64,
     /// The directories that were removed and are still used. They get no names any more.
@@ -193,9 +199,15 @@ impl Staged {
     }
 
     fn part(&self, key: &Key) -> MutexGuard<'_, Part> {
-        let group = if key.is_names() { key.number() } else { key.number() >> RUN_BITS };
-        let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        self.parts[mixed as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        let (group, place) = if key.is_names() { (key.number(), place_of(key)) } else { (key.number() >> RUN_BITS, 0) };
+        self.parts[part_of(group, place)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All parts with names of a directory, in the order of their locks.
+    fn parts_of(&self, dir: u64) -> Vec<MutexGuard<'_, Part>> {
+        let mut places: Vec<usize> = (0..1 << SPREAD_BITS).map(|place| part_of(dir, place)).collect();
+        places.sort_unstable();
+        places.iter().map(|place| self.parts[*place].lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Reads from the engine. A snapshot fails for good after a failure of the storage, so then a
@@ -261,14 +273,21 @@ impl Staged {
         while start < end {
             let mut staged: BTreeMap<Key, Option<Box<[u8]>>> = BTreeMap::new();
             let mut staged_to = None;
-            {
-                let part = self.part(&from);
+            let mut part_start = start;
+            while staged_to.is_none() {
+                let part_end = end_of_part(&part_start).filter(|part_end| *part_end < end);
+                let part = self.part(&part_start);
                 // The younger one last: it replaces the other.
                 for changes in [&*part.committing, &part.collected] {
-                    let mut taken = changes.range(start..end);
+                    let mut taken = changes.range(part_start..part_end.unwrap_or(end));
                     staged.extend(taken.by_ref().take(PAGE).map(|(key, staging)| (*key, staging.value.clone())));
                     let next = taken.next().map(|(key, _)| *key);
                     staged_to = [staged_to, next].into_iter().flatten().min();
+                }
+                let Some(part_end) = part_end else { break };
+                part_start = part_end;
+                if staged.len() >= PAGE {
+                    staged_to = staged_to.or(Some(part_end));
                 }
             }
             // After the part was read, as above.
@@ -391,15 +410,15 @@ impl Staged {
     /// # Errors
     /// ENOTEMPTY, and those of `is_empty`.
     pub(crate) fn remove_directory(&self, dir: u64, is_empty: impl Fn() -> Result<bool>) -> Result<()> {
-        let part = || self.part(&Key::names(dir, 0));
+        let added = |parts: &[MutexGuard<'_, Part>]| parts.iter().map(|part| part.added).collect::<Vec<_>>();
         loop {
-            let added = part().added;
+            let before = added(&self.parts_of(dir));
             if !is_empty()? {
                 return Err(Error::NotEmpty);
             }
-            let mut part = part();
-            if part.added == added {
-                part.removed.insert(dir);
+            let mut parts = self.parts_of(dir);
+            if added(&parts) == before {
+                parts.iter_mut().for_each(|part| _ = part.removed.insert(dir));
                 return Ok(());
             }
         }
@@ -407,7 +426,7 @@ impl Staged {
 
     /// A directory that was removed is not used any more, or it is not removed after all.
     pub(crate) fn forget_directory(&self, dir: u64) {
-        self.part(&Key::names(dir, 0)).removed.remove(&dir);
+        self.parts_of(dir).iter_mut().for_each(|part| _ = part.removed.remove(&dir));
     }
 
     /// Adds a record that is not there.
@@ -469,6 +488,24 @@ impl Batch {
             }
         }
     }
+}
+
+/// The part of the names of a directory that has this key.
+fn place_of(names: &Key) -> usize {
+    (names.hash() >> (HASH_BITS - SPREAD_BITS)) as usize
+}
+
+/// The part with the records of a group: of a run of inodes, or of a directory's names.
+fn part_of(group: u64, place: usize) -> usize {
+    let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (mixed as usize + place) % PARTS
+}
+
+/// The first key that is in another part, if the key is one of names and another part has later
+/// ones.
+fn end_of_part(key: &Key) -> Option<Key> {
+    let next = (key.is_names().then(|| place_of(key))? + 1) as u64;
+    (next < 1 << SPREAD_BITS).then(|| Key::names(key.number(), next << (HASH_BITS - SPREAD_BITS)))
 }
 
 /// The error of an operation for which the engine has failed.
