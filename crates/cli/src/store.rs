@@ -180,6 +180,7 @@ fn cannot_open(store: &Path, error: &OpenError) -> Failure {
         ),
         OpenError::NoStore => failure.remedy(format!("pando mount --store {shown} DIR makes one")),
         OpenError::NotAStore => failure.remedy("choose an empty directory, or one that does not exist"),
+        OpenError::Older => failure.remedy("export it with that version, and import the tar stream into a new store"),
         OpenError::Newer => failure.remedy("use the version of pando that has made it, or a later one"),
         OpenError::Damaged(_) => failure.remedy(format!(
             "restore {shown} as a whole from a backup; {} is the damaged file",

@@ -5,10 +5,12 @@
 //! look-up counts ([`Exports`]).
 //!
 //! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. The kernel may use
-//! it after it has forgotten the node, so a tree in memory finds an inode by its number for as long
-//! as the inode has a name. Numbers are not reused while a tree lives, so all nodes of a mount have
-//! the same generation. It is random, so that a handle of another mount is stale here. The
-//! generation of the root is 0, which the kernel requires.
+//! it after it has forgotten the node. So a tree in memory, and one in a store, find an inode by
+//! its number for as long as the inode has a name. The generation of the root is 0, which the
+//! kernel requires. Those of other nodes differ between trees, so that a handle of another tree is
+//! stale here. As a rule they are random, and the same for all nodes of a mount, because numbers
+//! are not reused while a tree lives. Those of a store are the same in each mount. A crash may undo
+//! a creation, and the number may be used again. So they depend on the birth time, too.
 //!
 //! If trees are mounted in each other and one of them has a backing, two inodes may have the same
 //! number. Then only some of the trees are served: the root's tree, or all trees without a backing.
@@ -26,8 +28,8 @@ const ROOT: u64 = 1;
 pub struct Attr {
     /// The node number.
     pub node: u64,
-    /// Together with `node`, a file handle. All nodes of a mount but the root have the same
-    /// generation, and another mount has the same one only by an unlikely chance.
+    /// Together with `node`, a file handle. A node of another tree has the same one only by an
+    /// unlikely chance.
     pub generation: u32,
     /// The attributes.
     pub stat: Stat,
@@ -55,15 +57,43 @@ pub(crate) fn swap_root(number: u64, root: u64) -> u64 {
 pub(crate) struct Nodes {
     exports: Exports,
     root: DentryRef,
-    generation: u32,
+    generation: Generation,
+}
+
+/// The generations of the nodes of one mount.
+#[derive(Debug, Clone, Copy)]
+enum Generation {
+    /// The same for all.
+    OfMount(u32),
+    /// One for each inode of the tree with this identity.
+    OfInodes(u64),
+}
+
+impl Generation {
+    /// That of a file with these attributes.
+    fn of(self, stat: &Stat) -> u32 {
+        match self {
+            Self::OfMount(generation) => generation,
+            Self::OfInodes(identity) => narrow((identity ^ stat.btime.0.cast_unsigned()).wrapping_mul(MIX)),
+        }
+    }
+}
+
+/// An odd number that mixes bits: 2 to the power of 64, divided by the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A generation of these bits: the kernel keeps it in a signed 32-bit word.
+const fn narrow(bits: u64) -> u32 {
+    (bits >> 33) as u32 | 1
 }
 
 impl Nodes {
     pub(crate) fn new(vfs: &Vfs) -> Self {
         let root = vfs.root();
-        // The kernel keeps it in a signed 32-bit word.
-        let generation = (RandomState::new().hash_one(0) >> 33) as u32 | 1;
-        Self { exports: vfs.exports(), root, generation }
+        let exports = vfs.exports();
+        let random = || Generation::OfMount(narrow(RandomState::new().hash_one(0)));
+        let generation = exports.identity().map_or_else(random, Generation::OfInodes);
+        Self { exports, root, generation }
     }
 
     /// The inode of `node`.
@@ -78,11 +108,21 @@ impl Nodes {
         self.exports.ilookup(self.number(node)).ok_or(Error::Stale)
     }
 
+    /// The inode of a file handle's node, also if the kernel has forgotten the node. Waits for the
+    /// tree's backing if need be.
+    ///
+    /// # Errors
+    /// ESTALE if there is no such inode, or it has no name, or the backing does not find inodes by
+    /// numbers. Those of the backing.
+    pub(crate) fn find(&self, node: u64) -> Result<DentryRef> {
+        if node == ROOT { Ok(self.root.clone()) } else { self.exports.find(self.number(node)) }
+    }
+
     /// An inode with the attributes `stat`, as the kernel sees it.
     pub(crate) fn attr(&self, mut stat: Stat) -> Attr {
         stat.blocks = shown_blocks(stat.kind, stat.size, stat.blocks);
         let node = self.number(stat.ino);
-        Attr { node, generation: if node == ROOT { 0 } else { self.generation }, stat, expired: false }
+        Attr { node, generation: if node == ROOT { 0 } else { self.generation.of(&stat) }, stat, expired: false }
     }
 
     /// Changes the attributes of a record to what [`Nodes::attr`] shows.

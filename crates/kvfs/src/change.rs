@@ -105,9 +105,10 @@ impl Tree {
         })
     }
 
-    /// Stores a new inode, which was charged for.
-    fn add(&self, changing: &Changing<'_>, dir: u64, attr: &NodeAttr) -> NodeAttr {
+    /// Stores a new inode, which was charged for. Its name, if it has one, is in the record `name`.
+    fn add(&self, changing: &Changing<'_>, dir: u64, attr: &NodeAttr, name: Option<Key>) -> NodeAttr {
         let mut inode = Inode::new(attr.clone());
+        inode.named_in.extend(name);
         (inode.attr.ino, inode.attr.blocks) = (self.numbers.next(dir), 0);
         self.staged.add(changing, Key::inode(inode.attr.ino), inode.encode());
         inode.attr
@@ -126,7 +127,7 @@ impl Tree {
         }
         let parent = (attr.kind == FileKind::Directory).then(|| self.load(&changing, dir)).transpose()?;
         self.charge()?;
-        let attr = self.add(&changing, dir, attr);
+        let attr = self.add(&changing, dir, attr, Some(place.key));
         if let Err(error) = self.bind(&changing, &place, (attr.kind, attr.ino)) {
             self.staged.remove(&changing, Key::inode(attr.ino));
             self.inodes.release(1);
@@ -143,7 +144,7 @@ impl Tree {
         self.charge()?;
         let mut attr = attr.clone();
         attr.nlink = 0;
-        let attr = self.add(&changing, dir, &attr);
+        let attr = self.add(&changing, dir, &attr, None);
         self.staged.add(&changing, Key::unnamed(attr.ino), Vec::new());
         self.unnamed.insert(attr.ino);
         Ok(attr)
@@ -162,6 +163,7 @@ impl Tree {
         self.bind(&changing, &place, (loaded.inode.attr.kind, ino))?;
         let was_unnamed = self.update(&changing, &loaded, |inode| {
             inode.attr.nlink += 1;
+            inode.note_name(place.key);
             inode.attr.nlink == 1
         });
         if was_unnamed {
@@ -173,9 +175,10 @@ impl Tree {
 
     /// Takes a name from an inode. The last one leaves it without a name until it is forgotten. A
     /// directory has one name.
-    fn take_name(&self, changing: &Changing<'_>, loaded: &Loaded) {
+    fn take_name(&self, changing: &Changing<'_>, loaded: &Loaded, name: &Place<'_>) {
         let ino = loaded.inode.attr.ino;
         let is_unnamed = self.update(changing, loaded, |inode| {
+            inode.forget_name(&name.key);
             let left = inode.attr.nlink.saturating_sub(1);
             inode.attr.nlink = if inode.attr.kind == FileKind::Directory { 0 } else { left };
             inode.attr.nlink == 0
@@ -202,7 +205,7 @@ impl Tree {
         let parent = (found.0 == FileKind::Directory).then(|| self.load(&changing, dir)).transpose()?;
         self.may_lose_name(found)?;
         self.rebind(&changing, &place, None);
-        self.take_name(&changing, &removed);
+        self.take_name(&changing, &removed, &place);
         if let Some(parent) = parent {
             self.update(&changing, &parent, |parent| parent.attr.nlink = parent.attr.nlink.saturating_sub(1));
         }
@@ -245,7 +248,9 @@ impl Tree {
             if from.0 == to.0 { [(from.0, left + gained), (to.0, 0)] } else { [(from.0, left), (to.0, gained)] };
         let load = |(dir, more): (u64, i32)| Ok::<_, Error>((self.load(&changing, dir)?, more));
         let parents: Vec<_> = parents.into_iter().filter(|(_, more)| *more != 0).map(load).collect::<Result<_>>()?;
-        let loaded = replaced.map(|(_, ino)| self.load(&changing, ino)).transpose()?;
+        let load = |found: Option<(FileKind, u64)>| found.map(|(_, ino)| self.load(&changing, ino)).transpose();
+        let (mover, exchanged) = (load(Some(moved))?, load(target.found.filter(|_| exchange))?);
+        let loaded = load(replaced)?;
         if whiteout.is_some() {
             self.charge()?;
         }
@@ -266,14 +271,22 @@ impl Tree {
         }
         let old = match whiteout {
             Some(attr) => {
-                let attr = self.add(&changing, from.0, attr);
+                let attr = self.add(&changing, from.0, attr, Some(source.key));
                 Some((attr.kind, attr.ino))
             }
             None => target.found.filter(|_| exchange),
         };
         self.rebind(&changing, &source, old);
+        for (loaded, old, new) in [(mover, &source, &target), (exchanged, &target, &source)] {
+            if let Some(loaded) = loaded {
+                self.update(&changing, &loaded, |inode| {
+                    inode.forget_name(&old.key);
+                    inode.note_name(new.key);
+                });
+            }
+        }
         if let Some(replaced) = loaded {
-            self.take_name(&changing, &replaced);
+            self.take_name(&changing, &replaced, &target);
         }
         for (parent, more) in parents {
             self.update(&changing, &parent, |parent| {

@@ -1,6 +1,9 @@
 //! Checks all records of a store against each other.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hasher},
+};
 
 use pando_kv::{Engine, Numbers};
 use pando_vfs::FileKind;
@@ -36,9 +39,46 @@ struct Found {
     is_unnamed: bool,
     /// Names that lead to it.
     names: u32,
+    /// What remains of the sum of the records of names that it notes, after those of its names are
+    /// subtracted. None: it does not note all.
+    noted: Option<u64>,
     /// Of a directory: its subdirectories, and the directory of its name.
     subdirs: u32,
     parent: Option<u64>,
+}
+
+/// Where the way up from a directory ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WayUp {
+    Root,
+    /// At a directory without a name.
+    Nowhere,
+    /// At this directory, from which it would go round again.
+    Circle(u64),
+}
+
+/// Follows the way up from a directory. `known`: directories that lead to the root. Those on the
+/// way are added if they do.
+pub(crate) fn way_up(dir: u64, known: &mut HashSet<u64>, parent: impl Fn(u64) -> Option<u64>) -> WayUp {
+    let (mut way, mut at) = (HashSet::new(), dir);
+    while !known.contains(&at) {
+        if !way.insert(at) {
+            return WayUp::Circle(at);
+        }
+        match parent(at) {
+            Some(parent) => at = parent,
+            None => return WayUp::Nowhere,
+        }
+    }
+    known.extend(way);
+    WayUp::Root
+}
+
+/// A number for a record of names. Sums of such numbers differ if the records do.
+fn mixed(key: &Key) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
 }
 
 /// Records between two reports of the progress.
@@ -112,7 +152,7 @@ impl Check {
             Table::Names => match Names::decode(Some(value)) {
                 Ok(names) => {
                     self.places(key, &names);
-                    names.0.iter().for_each(|name| self.name(ino, &name.name, name.ino, name.kind));
+                    names.0.iter().for_each(|name| self.name(key, &name.name, name.ino, name.kind));
                 }
                 Err(_) => self.problem(format!("directory {ino}: a record of names is damaged")),
             },
@@ -162,14 +202,16 @@ impl Check {
             has_xattr_record: false,
             is_unnamed: false,
             names: 0,
+            noted: (!inode.has_more_names).then(|| inode.named_in.iter().map(mixed).fold(0, u64::wrapping_add)),
             subdirs: 0,
             parent: None,
         };
         self.inodes.insert(ino, found);
     }
 
-    fn name(&mut self, dir: u64, name: &[u8], ino: u64, kind: FileKind) {
+    fn name(&mut self, key: &Key, name: &[u8], ino: u64, kind: FileKind) {
         self.report.names += 1;
+        let dir = key.number();
         let shown = || format!("directory {dir}: the name \"{}\"", name.escape_ascii());
         match self.inodes.get_mut(&dir) {
             Some(found) if found.kind == FileKind::Directory => {
@@ -180,6 +222,7 @@ impl Check {
         match self.inodes.get_mut(&ino) {
             Some(found) if found.kind == kind => {
                 found.names += 1;
+                found.noted = found.noted.map(|noted| noted.wrapping_sub(mixed(key)));
                 if kind == FileKind::Directory && found.parent.replace(dir).is_some() {
                     self.problem(format!("directory {ino}: has two names"));
                 }
@@ -220,6 +263,9 @@ impl Check {
                     if is_named { "has a name, and is to be freed" } else { "has no name, and is not to be freed" };
                 problems.push(format!("inode {ino}: {is}"));
             }
+            if found.noted.is_some_and(|left| left != 0) {
+                problems.push(format!("inode {ino}: its names are not those that it notes"));
+            }
             if found.has_xattrs != found.has_xattr_record {
                 problems.push(format!("inode {ino}: its extended attributes are missing, or too many"));
             }
@@ -242,23 +288,9 @@ impl Check {
     /// Each directory leads up to the root.
     fn directories(&mut self) {
         let mut known: HashSet<u64> = HashSet::from([ROOT]);
-        let mut lost = Vec::new();
-        for (ino, _) in self.inodes.iter().filter(|(_, found)| found.parent.is_some()) {
-            let (mut way, mut at) = (Vec::new(), *ino);
-            let mut seen = HashSet::new();
-            while !known.contains(&at) && seen.insert(at) {
-                way.push(at);
-                match self.inodes.get(&at).and_then(|found| found.parent) {
-                    Some(parent) => at = parent,
-                    None => break,
-                }
-            }
-            if known.contains(&at) {
-                known.extend(way);
-            } else {
-                lost.push(*ino);
-            }
-        }
+        let parent = |ino| self.inodes.get(&ino).and_then(|found| found.parent);
+        let named = self.inodes.keys().copied().filter(|ino| parent(*ino).is_some());
+        let lost: Vec<u64> = named.filter(|ino| way_up(*ino, &mut known, parent) != WayUp::Root).collect();
         for ino in lost {
             self.problem(format!("directory {ino}: the root does not lead to it"));
         }

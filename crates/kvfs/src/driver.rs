@@ -179,6 +179,14 @@ impl Backing for KvFs {
         self.tree.inode(ROOT).map(|root| root.attr)
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(self.tree.identity())
+    }
+
+    fn names_of(&self, ino: u64, each: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
+        self.tree.names_of(ino, each)
+    }
+
     fn lookup(&self, dir: u64, names: &[&[u8]], each: &mut dyn FnMut(usize, Result<Option<NodeAttr>>)) -> Result<()> {
         self.tree.lookup(dir, names, each)
     }

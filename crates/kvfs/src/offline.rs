@@ -14,7 +14,7 @@ use crate::{
     check::{Report, check_parts},
     committer::{CLOSED, COMMITS, COMMITTED, INODES, SPACE},
     files::Files,
-    open::{NEW_RECORDS, OpenError, RECORDS, StoreOptions, open_existing, read_header},
+    open::{NEW_RECORDS, OpenError, RECORDS, StoreOptions, identity, open_existing, read_header},
     repair::repair_parts,
     space::UNIT,
 };
@@ -52,7 +52,7 @@ pub fn info(dir: impl AsRef<Path>) -> Result<Info, OpenError> {
     let header = read_header(&engine)?;
     let total = |index| header.totals.get(index).cast_unsigned();
     Ok(Info {
-        id: header.id(),
+        id: identity(&header.hash_key),
         is_closed: total(CLOSED) == 1,
         commits: total(COMMITS),
         committed: Timestamp(header.totals.get(COMMITTED)),

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// What the record of the header begins with: the format of a store.
-const FORMAT: &[u8] = b"pandofs store 1\n";
+const FORMAT: &[u8] = b"pandofs store 2\n";
 /// The bytes of the secret key of hashes, which follow.
 const HASH_KEY: usize = 16;
 
@@ -132,6 +132,8 @@ pub enum OpenError {
     NotAStore,
     /// The store was made by a newer version.
     Newer,
+    /// The store was made before the first release, in a format that nothing reads any more.
+    Older,
     /// Something in the store is wrong.
     Damaged(String),
     /// Another process has the store open.
@@ -145,6 +147,7 @@ impl fmt::Display for OpenError {
             Self::NoStore => f.write_str("there is no store"),
             Self::NotAStore => f.write_str("not a store of pandofs, and not empty"),
             Self::Newer => f.write_str("a store of a newer version of pandofs"),
+            Self::Older => f.write_str("a store of an older version of pandofs"),
             Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
             Self::InUse => f.write_str("another process uses the store"),
         }
@@ -267,13 +270,11 @@ pub(crate) struct Header {
     pub hash_key: [u8; HASH_KEY],
 }
 
-impl Header {
-    /// A number that no other store has. It does not tell the key.
-    pub(crate) fn id(&self) -> u64 {
-        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
-        hasher.write(FORMAT);
-        hasher.finish()
-    }
+/// A number that no other store has. It does not tell the key.
+pub(crate) fn identity(hash_key: &[u8; HASH_KEY]) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(hash_key);
+    hasher.write(FORMAT);
+    hasher.finish()
 }
 
 /// Reads the header of a store.
@@ -288,6 +289,7 @@ pub(crate) fn read_header(engine: &dyn Engine) -> Result<Header, OpenError> {
             Some(key) => Ok(Header { totals: Numbers::of(found[1].as_deref()), hash_key: *key }),
             None => Err(OpenError::Damaged("its header is cut short".into())),
         },
+        None if header.starts_with(b"pandofs store 1\n") => Err(OpenError::Older),
         None if header.starts_with(b"pandofs store ") => Err(OpenError::Newer),
         None => Err(OpenError::NotAStore),
     }

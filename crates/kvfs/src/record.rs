@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use pando_vfs::{Acl, Acls, Error, FileKind, NodeAttr, Result, Timestamp, Xattr};
+use smallvec::{SmallVec, smallvec};
+
+use crate::key::Key;
 
 /// Where the contents of a regular file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,15 @@ pub(crate) struct Inode {
     pub contents: Contents,
     /// Whether it has a record of extended attributes.
     pub has_xattrs: bool,
+    /// The records that have its names: one for each name.
+    pub named_in: SmallVec<[Key; 1]>,
+    /// Whether it may have names in other records, too, because it once had more names than are
+    /// noted.
+    pub has_more_names: bool,
 }
+
+/// The most names of an inode that are noted.
+pub(crate) const NOTED_MAX: usize = 16;
 
 const KINDS: [FileKind; 7] = [
     FileKind::File,
@@ -45,6 +56,7 @@ fn kind_of_byte(byte: u8) -> Result<FileKind> {
 const HAS_XATTRS: u8 = 1;
 const IN_FILE: u8 = 2;
 const HAS_ACLS: u8 = 4;
+const HAS_MORE_NAMES: u8 = 8;
 
 /// Reads a value from its beginning to its end. Where it is too short, the store is damaged: EIO.
 struct Reader<'v>(&'v [u8]);
@@ -96,8 +108,25 @@ impl<'v> Reader<'v> {
 }
 
 impl Inode {
-    pub(crate) const fn new(attr: NodeAttr) -> Self {
-        Self { attr, contents: Contents::Record, has_xattrs: false }
+    pub(crate) fn new(attr: NodeAttr) -> Self {
+        let named_in = SmallVec::new();
+        Self { attr, contents: Contents::Record, has_xattrs: false, named_in, has_more_names: false }
+    }
+
+    /// Notes a name that it gets.
+    pub(crate) fn note_name(&mut self, key: Key) {
+        if self.named_in.len() < NOTED_MAX {
+            self.named_in.push(key);
+        } else {
+            self.has_more_names = true;
+        }
+    }
+
+    /// It loses a name.
+    pub(crate) fn forget_name(&mut self, key: &Key) {
+        if let Some(place) = self.named_in.iter().position(|noted| noted == key) {
+            self.named_in.remove(place);
+        }
     }
 
     /// The inode of a record.
@@ -108,7 +137,7 @@ impl Inode {
         let mut value = Reader(value);
         let kind = kind_of_byte(value.u8()?)?;
         let flags = value.u8()?;
-        if flags & !(HAS_XATTRS | IN_FILE | HAS_ACLS) != 0 {
+        if flags & !(HAS_XATTRS | IN_FILE | HAS_ACLS | HAS_MORE_NAMES) != 0 {
             return Err(Error::Io);
         }
         let mode = u32::from(value.u16()?);
@@ -121,8 +150,13 @@ impl Inode {
         if flags & HAS_ACLS != 0 {
             attr.acls = Some(Arc::new(Acls { access: value.acl()?, default: value.acl()? }));
         }
+        let mut named_in = smallvec![];
+        for _ in 0..value.u8()? {
+            named_in.push(Key::names(value.u64()?, value.u64()?));
+        }
         attr.target = value.0.into();
-        Ok(Self { attr, contents, has_xattrs: flags & HAS_XATTRS != 0 })
+        let (has_xattrs, has_more_names) = (flags & HAS_XATTRS != 0, flags & HAS_MORE_NAMES != 0);
+        Ok(Self { attr, contents, has_xattrs, named_in, has_more_names })
     }
 
     /// The number of the file of the host with its contents.
@@ -143,7 +177,12 @@ impl Inode {
         if attr.acls.is_some() {
             flags |= HAS_ACLS;
         }
-        let mut value = Vec::with_capacity(76 + attr.target.len());
+        if self.has_more_names {
+            flags |= HAS_MORE_NAMES;
+        }
+        // All that there is without ACLs: a longer buffer would be copied to a fitting one.
+        let number = if self.file().is_some() { 8 } else { 0 };
+        let mut value = Vec::with_capacity(69 + number + 16 * self.named_in.len() + attr.target.len());
         value.extend([kind_to_byte(attr.kind), flags]);
         value.extend((attr.mode as u16).to_le_bytes());
         [attr.uid, attr.gid, attr.nlink, attr.rdev].iter().for_each(|number| value.extend(number.to_le_bytes()));
@@ -159,6 +198,11 @@ impl Inode {
                 value.extend((bytes.len() as u32).to_le_bytes());
                 value.extend(bytes);
             }
+        }
+        value.push(self.named_in.len() as u8);
+        for key in &self.named_in {
+            value.extend(key.number().to_le_bytes());
+            value.extend(key.hash().to_le_bytes());
         }
         value.extend(&attr.target);
         value
@@ -200,7 +244,7 @@ impl Names {
 
     /// The value of the record. None: without names there is no record.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
-        let mut value = Vec::new();
+        let mut value = Vec::with_capacity(self.0.iter().map(|name| 11 + name.name.len()).sum());
         for name in &self.0 {
             value.extend([name.slot, kind_to_byte(name.kind)]);
             value.extend(name.ino.to_le_bytes());
@@ -275,7 +319,8 @@ mod tests {
         let default = Acl::from_xattr(&acl).expect("valid");
         assert!(default.is_some());
         attr.acls = Some(Arc::new(Acls { access: None, default }));
-        Inode { attr, contents: Contents::File(u64::MAX), has_xattrs: true }
+        let named_in = smallvec![Key::names(1, 2), Key::names(3, u64::MAX)];
+        Inode { attr, contents: Contents::File(u64::MAX), has_xattrs: true, named_in, has_more_names: true }
     }
 
     fn names() -> Names {
@@ -292,10 +337,29 @@ mod tests {
     fn records_are_decoded_as_they_were() {
         assert_eq!(Inode::decode(7, &inode().encode()), Ok(inode()));
         assert_eq!(Names::decode(names().encode().as_deref()), Ok(names()));
+        assert!(names().encode().is_some_and(|value| value.capacity() == value.len()));
         assert_eq!((Names::decode(None), Names::default().encode()), (Ok(Names::default()), None));
         let xattrs: Vec<Xattr> = vec![((*b"user.x").into(), (*b"value").into()), ((*b"user.y").into(), Box::default())];
         assert_eq!(decode_xattrs(encode_xattrs(&xattrs).as_deref()), Ok(xattrs));
         assert_eq!((decode_xattrs(None), encode_xattrs(&[])), (Ok(Vec::new()), None));
+    }
+
+    #[test]
+    fn an_inode_notes_some_of_its_names() {
+        let mut inode = Inode::new(NodeAttr::new(7, FileKind::File, 0o644, Timestamp(0)));
+        let key = |at: usize| Key::names(1, at as u64);
+        (0..NOTED_MAX).for_each(|at| inode.note_name(key(at)));
+        assert!(!inode.has_more_names);
+        inode.note_name(key(NOTED_MAX));
+        inode.forget_name(&key(NOTED_MAX));
+        inode.forget_name(&key(3));
+        assert_eq!((inode.named_in.len(), inode.has_more_names), (NOTED_MAX - 1, true));
+        inode.note_name(key(99));
+        assert!(inode.named_in.contains(&key(99)) && !inode.named_in.contains(&key(3)));
+        assert_eq!(Inode::decode(7, &inode.encode()), Ok(inode.clone()));
+        assert_eq!(inode.encode().capacity(), inode.encode().len());
+        inode.contents = Contents::File(1);
+        assert_eq!(inode.encode().capacity(), inode.encode().len());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pando_vfs::{FileKind, NodeAttr, Timestamp};
 use rustix::process::{getegid, geteuid};
 
 use crate::{
-    check::check_parts,
+    check::{WayUp, check_parts, way_up},
     committer::{CLOSED, COMMITS, COMMITTED, INODES, NEXT_RUN, SPACE},
     files::Files,
     key::{Key, Table},
@@ -36,6 +36,7 @@ pub fn repair_parts(engine: &dyn Engine, files: &dyn Files, into: &dyn Engine) -
     found.names();
     found.lost();
     found.counts();
+    found.notes();
     if !found.changes.is_empty() {
         found.unused(&numbers);
     }
@@ -236,7 +237,7 @@ impl Found {
         let lost: Vec<u64> = self.inodes.keys().copied().filter(|ino| is_lost(ino, self)).collect();
         lost.into_iter().for_each(|ino| self.place(ino));
         // What is left are directories that lead to each other in a circle, and what is below.
-        while let Some(ino) = self.unreachable() {
+        while let Some(ino) = self.in_circle() {
             if let Some((_, key)) = self.parents.remove(&ino)
                 && let Some(names) = self.names.get_mut(&key)
             {
@@ -246,24 +247,15 @@ impl Found {
         }
     }
 
-    /// A directory to which the root does not lead.
-    fn unreachable(&self) -> Option<u64> {
+    /// A directory in a circle.
+    fn in_circle(&self) -> Option<u64> {
         let mut known: HashSet<u64> = HashSet::from([ROOT]);
-        for dir in self.parents.keys() {
-            let (mut way, mut at) = (HashSet::new(), *dir);
-            while !known.contains(&at) && way.insert(at) {
-                match self.parents.get(&at) {
-                    Some((parent, _)) => at = *parent,
-                    // It is to be freed.
-                    None => break,
-                }
-            }
-            if !known.contains(&at) && way.contains(&at) && self.parents.contains_key(&at) {
-                return Some(at);
-            }
-            known.extend(way);
-        }
-        None
+        let parent = |dir| self.parents.get(&dir).map(|(parent, _)| *parent);
+        self.parents.keys().find_map(|dir| match way_up(*dir, &mut known, parent) {
+            WayUp::Circle(at) => Some(at),
+            // Nowhere: it is to be freed, or below such a directory.
+            WayUp::Root | WayUp::Nowhere => None,
+        })
     }
 
     /// Gives an inode a name in `lost+found`.
@@ -355,6 +347,29 @@ impl Found {
             // The root is counted with the first other one.
             if counted != now && (index, counted, now) != (INODES, 0, 1) {
                 self.change(format!("{now} {what} instead of {counted}"));
+            }
+        }
+    }
+
+    /// Each inode notes where its names are.
+    fn notes(&mut self) {
+        let mut named_in: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
+        for (key, names) in &self.names {
+            names.0.iter().for_each(|name| named_in.entry(name.ino).or_default().push(*key));
+        }
+        for (ino, inode) in &mut self.inodes {
+            let keys = named_in.remove(ino).unwrap_or_default();
+            let mut noted = inode.named_in.to_vec();
+            noted.sort_unstable();
+            let is_right = if inode.has_more_names {
+                noted.iter().all(|key| keys.binary_search(key).is_ok())
+            } else {
+                noted == keys
+            };
+            if !is_right {
+                self.changes.push(format!("inode {ino}: its names are noted again"));
+                inode.named_in.clear();
+                keys.into_iter().for_each(|key| inode.note_name(key));
             }
         }
     }

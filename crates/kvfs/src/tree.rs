@@ -15,6 +15,7 @@ use crate::{
     files::{ContentsFile, Files},
     key::{HASH_BITS, Key},
     numbers::{InodeNumbers, RUN_BITS},
+    open::identity,
     record::{Inode, Names, SLOTS, decode_xattrs},
     space::Space,
     staged::{Batch, Pressure, Staged},
@@ -154,6 +155,11 @@ impl Tree {
             unnamed: Unnamed::default(),
             has_stopped: Arc::default(),
         }
+    }
+
+    /// A number that no other store has.
+    pub(crate) fn identity(&self) -> u64 {
+        identity(&self.hash_key)
     }
 
     /// The record in which a name is, if it is there.
@@ -336,6 +342,22 @@ impl Tree {
             false
         })?;
         Ok(is_empty)
+    }
+
+    /// The names of an inode, as far as they are noted, each with its directory.
+    ///
+    /// # Errors
+    /// ESTALE if there is no such inode, or it has no name; EIO.
+    pub(crate) fn names_of(&self, ino: u64, each: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
+        let keys = self.inode(ino)?.named_in;
+        if keys.is_empty() {
+            return Err(Error::Stale);
+        }
+        for (key, value) in keys.iter().zip(self.staged.get_many(&keys)?) {
+            let names = Names::decode(value.as_deref())?;
+            names.0.iter().filter(|name| name.ino == ino).for_each(|name| each(key.number(), &name.name));
+        }
+        Ok(())
     }
 
     /// The extended attributes of an inode.

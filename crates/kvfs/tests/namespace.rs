@@ -7,7 +7,7 @@ use tempfile::TempDir;
 #[path = "../../vfs/tests/scenarios/mod.rs"]
 mod scenarios;
 
-const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: false, unique_numbers: false };
+const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: false, unique_numbers: false, handles: true };
 
 /// A store in a directory that goes with it.
 struct Temporary {

@@ -6,7 +6,7 @@ use pando_vfs::Driver;
 #[path = "../../vfs/tests/scenarios/mod.rs"]
 mod scenarios;
 
-const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: false, unique_numbers: false };
+const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: false, unique_numbers: false, handles: false };
 
 fn driver(inodes: Option<u64>) -> impl Driver {
     MapFs::new(MapOptions { inodes, ..MapOptions::default() })

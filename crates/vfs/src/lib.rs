@@ -261,7 +261,7 @@ pub use handles::{
     vfs::Vfs,
 };
 pub use objects::{cache_counts::CacheCounts, dentry::DentryRef, tables::Pruner};
-pub use operations::exports::Exports;
+pub use operations::{exports::Exports, handle::FileHandle};
 pub use pando_records as records;
 pub use pando_sync::release_free_memory;
 pub use types::{

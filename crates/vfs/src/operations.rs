@@ -13,6 +13,7 @@ pub(crate) mod dpath;
 pub(crate) mod exports;
 pub(crate) mod file;
 pub(crate) mod file_lock;
+pub(crate) mod handle;
 pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod make;

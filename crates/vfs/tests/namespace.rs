@@ -30,7 +30,7 @@ mod watched;
 use interrupted::{interrupted, interrupted_at};
 use watched::{Used, Watched};
 
-const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: true, unique_numbers: true };
+const TRAITS: scenarios::Traits = scenarios::Traits { dir_size: true, unique_numbers: true, handles: true };
 
 fn driver(inodes: Option<u64>) -> impl Driver {
     MemFs::new(MemOptions::new().inodes(inodes))

@@ -16,10 +16,10 @@ impl Server {
     /// EXDEV for a mount point of a tree that is not served; see [`Server`].
     pub fn lookup(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
         self.guarded("lookup", || {
-            let dir = self.nodes.get(parent)?;
             if name == b"." {
-                return self.reply_with(&dir).map(Some);
+                return self.reply_with(&self.nodes.find(parent)?).map(Some);
             }
+            let dir = self.nodes.get(parent)?;
             let name = if name == b".." { name } else { component(name)? };
             let context = self.context(caller, 0);
             match self.vfs.lookup(&context, At::Dir(&dir), name, Walk::NOFOLLOW) {

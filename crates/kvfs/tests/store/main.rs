@@ -6,6 +6,7 @@ mod checks;
 mod concurrent;
 mod crash;
 mod failures;
+mod handles;
 mod limits;
 mod listings;
 mod machine;

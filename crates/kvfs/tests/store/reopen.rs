@@ -109,14 +109,18 @@ fn other_records_are_refused() {
 
 /// The header says which version made the store.
 #[test]
-fn store_of_a_newer_version_is_refused() {
-    let machine = Machine::new(&Image::default());
-    let engine = Embedded::create(Arc::new(machine.clone())).expect("made");
-    let mut newer = Transaction::new();
-    newer.put([b'0', 0, 0, 0, 0, 0, 0, 0, 0], "pandofs store 2\n");
-    engine.commit(&newer).expect("no failure");
-    let opened = KvFs::new(Box::new(engine), Box::new(machine), StoreOptions::new());
-    assert!(matches!(opened, Err(OpenError::Newer)));
+fn stores_of_other_versions_are_refused() {
+    let opened = |format: u32| {
+        let machine = Machine::new(&Image::default());
+        let engine = Embedded::create(Arc::new(machine.clone())).expect("made");
+        let mut header = Transaction::new();
+        header.put([b'0', 0, 0, 0, 0, 0, 0, 0, 0], format!("pandofs store {format}\n0123456789abcdef"));
+        engine.commit(&header).expect("no failure");
+        KvFs::new(Box::new(engine), Box::new(machine), StoreOptions::new())
+    };
+    assert!(matches!(opened(1), Err(OpenError::Older)));
+    assert!(matches!(opened(3), Err(OpenError::Newer)));
+    assert!(matches!(opened(10), Err(OpenError::Newer)));
 }
 
 /// A directory that is not a store stays as it is.

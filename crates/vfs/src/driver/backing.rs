@@ -62,6 +62,26 @@ pub trait Backing: Send + Sync {
     /// Those of the store.
     fn connect(&self, feed: Feed) -> Result<NodeAttr>;
 
+    /// A number that no other store has, if the numbers of inodes last: later processes find the
+    /// inodes by the same numbers ([`Backing::names_of`]). A number may be that of another inode
+    /// only if a crash has undone the one before, or after years; then the birth times differ. A
+    /// server's file handles (`open_by_handle_at`, NFS) then outlive the server.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
+
+    /// Calls `each` with names of an inode, each with the number of its directory. A tree uses them
+    /// to find an inode by its number if it is not in the cache. It may get one name only of
+    /// several.
+    ///
+    /// # Errors
+    /// ESTALE if there is no such inode, if it has no name, or if the store knows no way from
+    /// inodes to their names. Those of the store.
+    fn names_of(&self, ino: u64, each: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
+        let _ = (ino, each);
+        Err(Error::Stale)
+    }
+
     /// Looks up names of a directory, in the order that is best for the store. `each` gets an index
     /// into `names` and the answer for that name. None if it does not exist; the cache then keeps a
     /// negative dentry. The cache keeps nothing of a name whose answer is an error, or that gets no

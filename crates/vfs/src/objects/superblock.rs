@@ -117,6 +117,8 @@ impl Namespace {
 pub(crate) struct SuperBlock {
     /// Its number in the namespace: `st_dev`. Immutable.
     pub id: u64,
+    /// No other tree has this number: that of the backing, or a random one. Immutable.
+    pub identity: u64,
     /// Immutable.
     pub driver: Box<dyn Driver>,
     /// Immutable.
@@ -179,8 +181,10 @@ impl SuperBlock {
         let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
         let acls = driver.backing().map_or(AclSupport::Namespace, Backing::acls);
         let inodes = InodeCache::new(keys, options);
+        let identity = driver.backing().and_then(Backing::identity).unwrap_or_else(|| random_keys().0);
         let sb = Arc::new(Self {
             id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
+            identity,
             driver,
             namespace,
             mountpoint: AtomicCounted::new(None),

@@ -53,6 +53,24 @@ impl Exports {
         self.0.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
     }
 
+    /// As [`Exports::ilookup`]. If the tree has a backing that finds names by numbers
+    /// ([`Backing::names_of`](crate::Backing::names_of)), it also finds an inode that has left the
+    /// cache, or whose number an earlier process has given out. No permission is checked. The call
+    /// may wait for the backing.
+    ///
+    /// # Errors
+    /// ESTALE if no inode of this number is found, and those of the backing.
+    pub fn find(&self, ino: u64) -> Result<DentryRef> {
+        self.ilookup(ino).map_or_else(|| self.0.find_by_number(&self.0.root(), ino), Ok)
+    }
+
+    /// The identity of the root's tree, if the numbers of its inodes last
+    /// ([`Backing::identity`](crate::Backing::identity)).
+    #[must_use]
+    pub fn identity(&self) -> Option<u64> {
+        self.0.root_sb().driver.backing()?.identity()
+    }
+
     /// The numbers that were given out and are counted.
     #[must_use]
     pub fn numbers(&self) -> Vec<u64> {

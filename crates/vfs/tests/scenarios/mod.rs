@@ -10,6 +10,7 @@ mod acls;
 mod attributes;
 mod bulk;
 mod files;
+mod handles;
 mod names;
 mod walks;
 
@@ -28,6 +29,8 @@ pub struct Traits {
     pub dir_size: bool,
     /// No two inodes of a namespace have the same number. A backing has numbers of its own.
     pub unique_numbers: bool,
+    /// An inode is found by its number, so there are file handles.
+    pub handles: bool,
 }
 
 fn tree() -> (Vfs, Context) {
