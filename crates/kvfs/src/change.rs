@@ -181,6 +181,7 @@ impl Tree {
             inode.forget_name(&name.key);
             let left = inode.attr.nlink.saturating_sub(1);
             inode.attr.nlink = if inode.attr.kind == FileKind::Directory { 0 } else { left };
+            inode.has_more_names &= inode.named_in.len() < inode.attr.nlink as usize;
             inode.attr.nlink == 0
         });
         if is_unnamed {

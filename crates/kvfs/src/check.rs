@@ -40,7 +40,7 @@ struct Found {
     /// Names that lead to it.
     names: u32,
     /// What remains of the sum of the records of names that it notes, after those of its names are
-    /// subtracted. None: it does not note all.
+    /// subtracted. None: it does not note all ([`Check::partly_noted`]).
     noted: Option<u64>,
     /// Of a directory: its subdirectories, and the directory of its name.
     subdirs: u32,
@@ -74,7 +74,8 @@ pub(crate) fn way_up(dir: u64, known: &mut HashSet<u64>, parent: impl Fn(u64) ->
     WayUp::Root
 }
 
-/// A number for a record of names. Sums of such numbers differ if the records do.
+/// A number for a record of names. If the records differ, sums of such numbers are nearly always
+/// different.
 fn mixed(key: &Key) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
@@ -130,6 +131,8 @@ struct Check {
     contents: HashMap<u64, Option<Form>>,
     /// The files with contents, and their inodes.
     files: HashMap<u64, u64>,
+    /// Of inodes that note some of their names only: the notes to which no name was found yet.
+    partly_noted: HashMap<u64, Vec<Key>>,
 }
 
 impl Check {
@@ -207,6 +210,9 @@ impl Check {
             parent: None,
         };
         self.inodes.insert(ino, found);
+        if inode.has_more_names {
+            self.partly_noted.insert(ino, inode.named_in.to_vec());
+        }
     }
 
     fn name(&mut self, key: &Key, name: &[u8], ino: u64, kind: FileKind) {
@@ -223,6 +229,11 @@ impl Check {
             Some(found) if found.kind == kind => {
                 found.names += 1;
                 found.noted = found.noted.map(|noted| noted.wrapping_sub(mixed(key)));
+                if let Some(notes) = self.partly_noted.get_mut(&ino)
+                    && let Some(place) = notes.iter().position(|noted| noted == key)
+                {
+                    notes.swap_remove(place);
+                }
                 if kind == FileKind::Directory && found.parent.replace(dir).is_some() {
                     self.problem(format!("directory {ino}: has two names"));
                 }
@@ -263,7 +274,8 @@ impl Check {
                     if is_named { "has a name, and is to be freed" } else { "has no name, and is not to be freed" };
                 problems.push(format!("inode {ino}: {is}"));
             }
-            if found.noted.is_some_and(|left| left != 0) {
+            let is_left = self.partly_noted.get(ino).is_some_and(|notes| !notes.is_empty());
+            if is_left || found.noted.is_some_and(|left| left != 0) {
                 problems.push(format!("inode {ino}: its names are not those that it notes"));
             }
             if found.has_xattrs != found.has_xattr_record {

@@ -1,7 +1,7 @@
 //! Inode numbers. Each directory takes those of its files from a run of its own, so that their
-//! records stand side by side. When two threads contend for a directory, it takes a run for each of
-//! some threads from then on, so that they seldom need one part of the records. A number is never
-//! used again.
+//! records stand side by side. When two threads want a number at the same time, for one directory
+//! or for others of its part, it takes several runs from then on. Each thread uses one of them, so
+//! that threads seldom need one part of the records. A number is never used again.
 
 use std::{
     collections::HashMap,
@@ -29,8 +29,8 @@ const RUNS: usize = 4;
 struct Runs {
     /// The next number of each run. 0: there is no run, or it is used up.
     next: [u64; RUNS],
-    /// Threads have contended for the directory.
-    are_shared_out: bool,
+    /// Each thread uses one of them. Otherwise there is one run.
+    one_each: bool,
 }
 
 /// See the module.
@@ -63,8 +63,8 @@ impl InodeNumbers {
             part.clear();
         }
         let runs = part.entry(dir).or_default();
-        runs.are_shared_out |= was_held;
-        let next = &mut runs.next[if runs.are_shared_out { stripe_hint() % RUNS } else { 0 }];
+        runs.one_each |= was_held;
+        let next = &mut runs.next[if runs.one_each { stripe_hint() % RUNS } else { 0 }];
         let number = match *next {
             0 => self.next_run.fetch_add(1, Ordering::Relaxed) << RUN_BITS,
             number => number,

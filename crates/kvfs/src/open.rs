@@ -273,14 +273,14 @@ pub(crate) struct Header {
 /// A number that no other store has. It does not tell the key.
 pub(crate) fn identity(hash_key: &[u8; HASH_KEY]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(hash_key);
-    hasher.write(FORMAT);
+    hasher.write(b"pandofs store 1\n");
     hasher.finish()
 }
 
 /// Reads the header of a store.
 ///
 /// # Errors
-/// It is that of no store, or of a newer one, or there is none.
+/// It is that of no store, or of another format, or there is none.
 pub(crate) fn read_header(engine: &dyn Engine) -> Result<Header, OpenError> {
     let found = engine.snapshot()?.get(&[&Key::HEADER, &Key::TOTALS])?;
     let header = found[0].as_deref().ok_or(OpenError::NoStore)?;

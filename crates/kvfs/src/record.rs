@@ -26,8 +26,7 @@ pub(crate) struct Inode {
     pub has_xattrs: bool,
     /// The records that have its names: one for each name.
     pub named_in: SmallVec<[Key; 1]>,
-    /// Whether it may have names in other records, too, because it once had more names than are
-    /// noted.
+    /// Whether it has names in other records, too: it once had more names than can be noted.
     pub has_more_names: bool,
 }
 

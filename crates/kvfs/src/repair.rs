@@ -362,7 +362,8 @@ impl Found {
             let mut noted = inode.named_in.to_vec();
             noted.sort_unstable();
             let is_right = if inode.has_more_names {
-                noted.iter().all(|key| keys.binary_search(key).is_ok())
+                let mut left = keys.iter();
+                noted.iter().all(|key| left.any(|other| other == key))
             } else {
                 noted == keys
             };

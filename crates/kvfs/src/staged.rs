@@ -205,7 +205,7 @@ impl Staged {
 
     /// All parts with names of a directory, in the order of their locks.
     fn parts_of(&self, dir: u64) -> Vec<MutexGuard<'_, Part>> {
-        let mut places: Vec<usize> = (0..1 << SPREAD_BITS).map(|place| part_of(dir, place)).collect();
+        let mut places: [usize; 1 << SPREAD_BITS] = std::array::from_fn(|place| part_of(dir, place));
         places.sort_unstable();
         places.iter().map(|place| self.parts[*place].lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }

@@ -232,6 +232,35 @@ fn acls_that_do_not_fit_the_mode_are_found() {
     }
 }
 
+/// An inode notes in which records its names are.
+#[test]
+fn wrong_notes_of_names_are_found() {
+    // Before the notes: an inode without ACLs, and with its contents in a record.
+    const COUNT: usize = 68;
+    let image = filled();
+    let found = records(&image);
+    let noting = |(key, value): &&(Vec<u8>, Vec<u8>)| key[0] == b'i' && value[..2] == [0, 0] && value[COUNT] == 1;
+    let (key, value) = found.iter().find(noting).expect("a file with one name");
+    let note = &value[COUNT + 1..COUNT + 17];
+    let mut other = note.to_vec();
+    other[9] ^= 1;
+    // Another one, none, one twice, and one too many of an inode that may have more.
+    let (all, some) = (0, 8);
+    for (flags, notes) in [(all, vec![&*other]), (all, vec![]), (all, vec![note, note]), (some, vec![note, &*other])] {
+        let mut changed = value[..COUNT].to_vec();
+        changed[1] = flags;
+        changed.push(notes.len() as u8);
+        notes.iter().for_each(|note| changed.extend(*note));
+        let mut wrong = Transaction::new();
+        wrong.put(&**key, changed);
+        let problems = checked(&image, &wrong).problems;
+        assert!(problems.len() == 1 && problems[0].contains("its names are not those"), "{problems:?}");
+        let (changes, tree) = repaired(&image, &wrong);
+        assert!(changes.len() == 1 && changes[0].contains("its names are noted again"), "{changes:?}");
+        assert_eq!(tree.len(), 6, "the root, and five names");
+    }
+}
+
 #[test]
 fn missing_file_with_contents_is_found() {
     let mut image = filled();

@@ -2,14 +2,18 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 
 use pando_kv::Embedded;
-use pando_vfs::{At, Context, Error, OpenFlags, RenameFlags, Vfs, Walk};
+use pando_kvfs::{KvFs, StoreOptions};
+use pando_vfs::{
+    Ack, At, Backing, Change, Charge, CommitError, Context, Credentials, Driver, Error, Feed, FileData, NodeAttr,
+    OpenFlags, Record, RecordMask, RenameFlags, StatFs, Vfs, Walk, Xattr,
+};
 
 use crate::{
     crash::{expect_consistent, open},
@@ -139,6 +143,96 @@ fn a_file_is_found_by_any_of_its_links() {
     vfs.sync().expect("stored");
     let (vfs, context) = reopened(&machine);
     assert_eq!(path(&vfs, &context, file).as_deref(), Ok("/last"));
+}
+
+/// A store that does something after it has returned the names of an inode, once.
+struct Interrupted {
+    store: KvFs,
+    then: Arc<Mutex<Option<Then>>>,
+}
+
+type Then = Box<dyn FnOnce() + Send>;
+
+impl Driver for Interrupted {
+    fn statfs(&self) -> Result<StatFs, Error> {
+        self.store.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<(), Error> {
+        self.store.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.store.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.store.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
+    }
+}
+
+type Each<'e, T> = &'e mut dyn FnMut(usize, Result<T, Error>);
+
+impl Backing for Interrupted {
+    fn identity(&self) -> Option<u64> {
+        self.store.identity()
+    }
+    fn names_of(&self, ino: u64, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), Error> {
+        let named = self.store.names_of(ino, each);
+        let then = self.then.lock().expect("no panic").take();
+        then.into_iter().for_each(|then| then());
+        named
+    }
+    fn connect(&self, feed: Feed) -> Result<NodeAttr, Error> {
+        self.store.connect(feed)
+    }
+    fn lookup(&self, dir: u64, names: &[&[u8]], each: Each<'_, Option<NodeAttr>>) -> Result<(), Error> {
+        Backing::lookup(&self.store, dir, names, each)
+    }
+    fn getattr(&self, inos: &[u64], each: Each<'_, NodeAttr>) -> Result<(), Error> {
+        self.store.getattr(inos, each)
+    }
+    fn commit(&self, change: &Change<'_>) -> Result<Ack, CommitError> {
+        self.store.commit(change)
+    }
+    fn forget(&self, ino: u64) {
+        self.store.forget(ino);
+    }
+    fn scan(
+        &self,
+        dir: u64,
+        cookie: u64,
+        wanted: RecordMask,
+        each: &mut dyn FnMut(Record<'_>) -> bool,
+    ) -> Result<(), Error> {
+        self.store.scan(dir, cookie, wanted, each)
+    }
+    fn xattrs(&self, inos: &[u64], each: Each<'_, Vec<Xattr>>) -> Result<(), Error> {
+        self.store.xattrs(inos, each)
+    }
+}
+
+/// The number of a file has led to its directory. Then the file is moved, and the directory is
+/// removed.
+#[test]
+fn a_file_is_found_whose_directory_is_removed_meanwhile() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let then = Arc::<Mutex<Option<Then>>>::default();
+    let store = KvFs::open(dir.path(), StoreOptions::new()).expect("a store");
+    let vfs = Vfs::new(Interrupted { store, then: Arc::clone(&then) }).expect("a tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    let file = make(&vfs, &context, "/d/file");
+    vfs.evict(usize::MAX).expect("evicted");
+    let meanwhile = vfs.clone();
+    *then.lock().expect("no panic") = Some(Box::new(move || {
+        let context = Context::new(&meanwhile, Credentials::root());
+        rename(&meanwhile, &context, "/d/file", "/file", RenameFlags::empty());
+        meanwhile.rmdir(&context, At::Cwd, "/d").expect("removed");
+        meanwhile.evict(usize::MAX).expect("evicted");
+    }));
+    assert_eq!(path(&vfs, &context, file).as_deref(), Ok("/file"));
+    assert!(then.lock().expect("no panic").is_none(), "it was interrupted");
 }
 
 /// While another thread moves a file and its directories, and inodes leave the cache.

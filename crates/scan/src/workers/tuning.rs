@@ -12,7 +12,8 @@ pub const CALL_WAITS_NS: u64 = 1_000_000;
 /// If calls for many entries wait this long for each entry, threads with single calls are faster:
 /// the server waits for one entry after the other. In the caches of a mount an entry takes less
 /// than 1 µs by such a call, from a store 10 µs, and from a disk up to 100 µs. By single calls of
-/// many threads it takes at least 30 µs of two cores.
+/// many threads it takes at least 30 µs of two cores; in a directory of 10,000,000 files on ext4 it
+/// took 157 µs, and 49 µs by calls for many.
 pub const WHOLE_WAITS_NS: u64 = 200_000;
 /// Waits in a sum of less than this are not judged: one wait alone may be chance.
 pub const WAITED_AT_LEAST_NS: u64 = 100_000;

@@ -467,6 +467,7 @@ impl Names<'_> {
         }
         if self.purpose == Purpose::ReadAhead {
             dentry.inode().set_read_ahead();
+            directory.backed.iter().for_each(|backed| backed.note_ahead(false));
         }
         if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
             && report_count(sb, inode.ino) != before.reports

@@ -431,14 +431,14 @@ impl Wanted {
     pub(crate) fn waited(self, dir: &Counted<Dentry>) {
         let (Some(backed), true) = (dir.inode().backed_dir(), dir.sb().namespace.options.read_ahead) else { return };
         // The program needs some time for what is loaded.
-        let (used, room) = (backed.ahead_used(), (dir.sb().namespace.options.cached_inodes / 2).max(1));
-        let (mask, used) = match self {
-            Self::Inodes => (Mask::STAT, used),
+        let room = (dir.sb().namespace.options.cached_inodes / 2).max(1);
+        let allowed = lock(&backed.statahead).allowed(backed.ahead(), room);
+        let (mask, allowed) = match self {
+            Self::Inodes => (Mask::STAT, allowed),
             // Whether the extended attributes were used is not known.
-            Self::Xattrs if lock(&backed.statahead).is_vain(used, room) => return,
-            Self::Xattrs => (Mask::STAT | Mask::XATTR_VALUES, u64::MAX / 8),
+            Self::Xattrs => (Mask::STAT | Mask::XATTR_VALUES, if allowed == 0 { 0 } else { room }),
         };
-        let Some((cookie, entries)) = self.statahead(backed).missed(used, room) else { return };
+        let Some((cookie, entries)) = self.statahead(backed).missed(allowed) else { return };
         match Job::start(dir.clone(), cookie, entries, mask) {
             Ok(job) => job.threads.keep(Ended(job.clone(), self)),
             Err(_) => self.statahead(backed).ended(None),

@@ -62,17 +62,16 @@ pub trait Backing: Send + Sync {
     /// Those of the store.
     fn connect(&self, feed: Feed) -> Result<NodeAttr>;
 
-    /// A number that no other store has, if the numbers of inodes last: later processes find the
-    /// inodes by the same numbers ([`Backing::names_of`]). A number may be that of another inode
-    /// only if a crash has undone the one before, or after years; then the birth times differ. A
+    /// A number that no other store has, except a copy of it, if the numbers of inodes last: later
+    /// processes find the inodes by the same numbers ([`Backing::names_of`]). If a crash has undone
+    /// the creation of an inode, another one may get its number; their birth times differ. A
     /// server's file handles (`open_by_handle_at`, NFS) then outlive the server.
     fn identity(&self) -> Option<u64> {
         None
     }
 
     /// Calls `each` with names of an inode, each with the number of its directory. A tree uses them
-    /// to find an inode by its number if it is not in the cache. It may get one name only of
-    /// several.
+    /// to find an inode by its number if it is not in the cache. One name is enough.
     ///
     /// # Errors
     /// ESTALE if there is no such inode, if it has no name, or if the store knows no way from

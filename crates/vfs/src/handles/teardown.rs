@@ -57,7 +57,7 @@ pub(crate) fn take_apart(root: &DentryRef) {
         }
         directory.drop_parent_refs();
     }
-    // Pairs with the fence in `Exports::remember`.
+    // Pairs with the fence in `note_number`.
     fence(Ordering::SeqCst);
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();

@@ -9,7 +9,7 @@ use std::sync::{
 use pando_sync::{Detached, Guard, Node, Shared, SplitTable};
 
 use crate::{
-    objects::statahead::Statahead,
+    objects::statahead::{Ahead, Statahead},
     types::name::{Name, equal},
 };
 
@@ -39,7 +39,8 @@ pub(crate) struct BackedDir {
     pub xattr_ahead: Mutex<Statahead>,
     /// The number of threads that read ahead in this directory. Atomic: a hint.
     pub aheads: AtomicI64,
-    /// How many inodes of those that a read-ahead has loaded were used. Atomic: a hint.
+    /// How many inodes read-aheads have loaded, and how many of these were used. Atomic: hints.
+    ahead_loaded: AtomicU64,
     ahead_used: AtomicU64,
     /// How many names scans have bound. Relaxed: a thread that compares two of these values has
     /// held the lock of the name in question before it reads the second.
@@ -92,13 +93,15 @@ impl BackedDir {
         self.changing.load(Ordering::Acquire) > 0
     }
 
-    /// An inode that a read-ahead has loaded is used for the first time.
-    pub(crate) fn note_ahead_used(&self) {
-        self.ahead_used.fetch_add(1, Ordering::Relaxed);
+    /// A read-ahead has loaded an inode, or such an inode is used for the first time.
+    pub(crate) fn note_ahead(&self, is_used: bool) {
+        if is_used { &self.ahead_used } else { &self.ahead_loaded }.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn ahead_used(&self) -> u64 {
-        self.ahead_used.load(Ordering::Relaxed)
+    /// What read-aheads have done so far.
+    pub(crate) fn ahead(&self) -> Ahead {
+        let [loaded, used] = [&self.ahead_loaded, &self.ahead_used].map(|count| count.load(Ordering::Relaxed));
+        Ahead { loaded, used }
     }
 
     /// Whether threads read ahead in this directory.

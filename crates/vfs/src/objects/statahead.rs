@@ -38,53 +38,58 @@ struct Next {
     entries: usize,
     /// Look-ups that have waited since the last one.
     misses: u32,
-    /// How many entries were read ahead since the listing began, and how many had been used before.
-    read: u64,
-    used_before: u64,
+    /// What read-aheads had done in the directory when the listing began.
+    before: Ahead,
 }
 
-impl Next {
-    /// How many entries may be read ahead. `used`: how many were used so far. `room`: how many may
-    /// stay cached until they are used.
-    fn allowed(&self, used: u64, room: usize) -> usize {
-        let used = used.saturating_sub(self.used_before);
-        let allowed = (room as u64).saturating_add(FOR_EACH_USED.saturating_mul(used)).saturating_sub(self.read);
-        usize::try_from(allowed).unwrap_or(usize::MAX).min(room)
-    }
+/// What read-aheads have done in a directory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ahead {
+    /// How many inodes were loaded that were not cached.
+    pub loaded: u64,
+    /// How many of them were used.
+    pub used: u64,
 }
 
 impl Statahead {
-    /// Names are listed after this cookie, without what would be read ahead. `used`: how many
-    /// entries of the directory that were read ahead were used so far.
-    pub(crate) fn listed(&mut self, cookie: u64, used: u64) {
-        if !self.is_running && (cookie == 0 || self.next.is_none()) {
-            self.next = Some(Next { cookie: 0, entries: FIRST, misses: 0, read: 0, used_before: used });
+    /// Entries are listed after this cookie. `by_name`: without what would be read ahead.
+    pub(crate) fn listed(&mut self, cookie: u64, by_name: bool, ahead: Ahead) {
+        if by_name && !self.is_running && (cookie == 0 || self.next.is_none()) {
+            self.next = Some(Next { cookie: 0, entries: FIRST, misses: 0, before: ahead });
+        } else if cookie == 0
+            && let Some(next) = &mut self.next
+        {
+            next.before = ahead;
         }
     }
 
+    /// How many entries may be read ahead. `ahead`: what was done so far. `room`: how many may stay
+    /// cached until they are used. 0: too few are left.
+    pub(crate) fn allowed(&self, ahead: Ahead, room: usize) -> usize {
+        let Some(Next { before, .. }) = self.next else { return room };
+        let loaded = ahead.loaded.saturating_sub(before.loaded);
+        let used = ahead.used.saturating_sub(before.used);
+        let allowed = (room as u64).saturating_add(FOR_EACH_USED.saturating_mul(used)).saturating_sub(loaded);
+        let allowed = usize::try_from(allowed).unwrap_or(usize::MAX).min(room);
+        if allowed < FIRST.min(room) { 0 } else { allowed }
+    }
+
     /// A look-up has waited. Returns the read-ahead that is to be started, if one is: the cookie
-    /// where it begins, and the number of entries. `room`: how many may stay cached until they are
-    /// used.
-    pub(crate) fn missed(&mut self, used: u64, room: usize) -> Option<(u64, usize)> {
+    /// where it begins, and the number of entries.
+    pub(crate) fn missed(&mut self, allowed: usize) -> Option<(u64, usize)> {
         let next = self.next.as_mut().filter(|_| !self.is_running)?;
         next.misses += 1;
         if next.misses < MISSES {
             return None;
         }
         next.misses = 0;
-        let allowed = next.allowed(used, room);
-        if allowed < FIRST.min(room) {
+        let entries = next.entries.min(allowed);
+        if entries == 0 {
             return None;
         }
-        let entries = next.entries.min(allowed);
-        (next.read, next.entries) = (next.read + entries as u64, MOST.min(2 * entries));
+        next.entries = MOST.min(2 * entries);
         self.is_running = true;
         Some((next.cookie, entries))
-    }
-
-    /// Whether too little was used of what was read ahead.
-    pub(crate) fn is_vain(&self, used: u64, room: usize) -> bool {
-        self.next.as_ref().is_some_and(|next| next.allowed(used, room) < FIRST.min(room))
     }
 
     /// The read-ahead has ended after this cookie. None: at the end of the directory, or it failed.
@@ -101,26 +106,25 @@ impl Statahead {
 mod tests {
     use super::*;
 
-    /// Any number fits into the cache.
-    const ROOM: usize = usize::MAX / 4;
+    const NOTHING: Ahead = Ahead { loaded: 0, used: 0 };
 
     /// What look-ups that wait start, until one starts something.
-    fn misses(statahead: &mut Statahead, used: u64, room: usize) -> Option<(u64, usize)> {
-        (1..MISSES).for_each(|_| assert_eq!(statahead.missed(used, room), None));
-        statahead.missed(used, room)
+    fn misses(statahead: &mut Statahead, allowed: usize) -> Option<(u64, usize)> {
+        (1..MISSES).for_each(|_| assert_eq!(statahead.missed(allowed), None));
+        statahead.missed(allowed)
     }
 
     #[test]
     fn look_ups_that_wait_after_a_listing_read_ahead_more_and_more() {
         let mut statahead = Statahead::default();
-        let misses = |statahead: &mut Statahead| misses(statahead, 0, ROOM);
+        let misses = |statahead: &mut Statahead| misses(statahead, usize::MAX);
         assert_eq!(misses(&mut statahead), None, "not listed");
-        statahead.listed(5, 0);
+        statahead.listed(5, true, NOTHING);
         assert_eq!(misses(&mut statahead), Some((0, FIRST)));
         assert_eq!(misses(&mut statahead), None, "it is running");
-        statahead.listed(0, 0);
+        statahead.listed(0, true, NOTHING);
         statahead.ended(Some(77));
-        statahead.listed(5, 0);
+        statahead.listed(5, true, NOTHING);
         assert_eq!(misses(&mut statahead), Some((77, 2 * FIRST)));
         for _ in 0..10 {
             statahead.ended(Some(99));
@@ -130,34 +134,38 @@ mod tests {
         assert_eq!(misses(&mut statahead), Some((99, MOST)));
         statahead.ended(None);
         assert_eq!(misses(&mut statahead), None, "at the end");
-        statahead.listed(0, 0);
+        statahead.listed(0, true, NOTHING);
         assert_eq!(misses(&mut statahead), Some((0, FIRST)), "from the start again");
     }
 
-    /// Reads ahead as often as it may. Returns how many entries.
-    fn read(statahead: &mut Statahead, used: u64, room: usize) -> u64 {
-        let one = |_| {
-            let (cookie, entries) = misses(statahead, used, room)?;
+    /// Reads ahead as often as it may. `cached`: entries that need not be loaded.
+    fn read(statahead: &mut Statahead, ahead: &mut Ahead, room: usize, mut cached: u64) -> u64 {
+        let mut loaded = 0;
+        loop {
+            let allowed = statahead.allowed(*ahead, room);
+            let Some((cookie, entries)) = misses(statahead, allowed) else { return loaded };
+            let new = (entries as u64).saturating_sub(cached);
+            cached = cached.saturating_sub(entries as u64);
+            (ahead.loaded, loaded) = (ahead.loaded + new, loaded + new);
             statahead.ended(Some(cookie + 1));
-            Some(entries as u64)
-        };
-        (0..).map_while(one).sum()
+        }
     }
 
     #[test]
     fn what_is_read_ahead_in_vain_is_bounded() {
         const ROOM: usize = 50_000;
-        let mut statahead = Statahead::default();
-        statahead.listed(0, 7);
-        let first = read(&mut statahead, 7, ROOM);
+        let (mut statahead, mut ahead) = (Statahead::default(), Ahead { loaded: 70, used: 7 });
+        statahead.listed(0, true, ahead);
+        let first = read(&mut statahead, &mut ahead, ROOM, 200_000);
         assert!(first > (ROOM - FIRST) as u64 && first <= ROOM as u64, "{first}");
-        assert!(statahead.is_vain(7, ROOM));
-        // 10,000 of them are used.
-        let second = read(&mut statahead, 10_007, ROOM);
+        assert_eq!(statahead.allowed(ahead, ROOM), 0);
+        ahead.used += 10_000;
+        let second = read(&mut statahead, &mut ahead, ROOM, 0);
         assert!(second > 40_000 - FIRST as u64 && first + second <= ROOM as u64 + 40_000, "{second}");
-        statahead.listed(0, 10_007);
-        assert!(!statahead.is_vain(10_007, ROOM), "another listing");
+        // The next listing, on a mount with attributes at first.
+        statahead.listed(0, false, ahead);
+        assert_eq!(statahead.allowed(ahead, ROOM), ROOM);
         // A small cache.
-        assert_eq!(read(&mut statahead, 10_007, 4), 4);
+        assert_eq!(read(&mut statahead, &mut ahead, 4, 0), 4);
     }
 }

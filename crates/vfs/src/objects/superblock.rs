@@ -117,7 +117,7 @@ impl Namespace {
 pub(crate) struct SuperBlock {
     /// Its number in the namespace: `st_dev`. Immutable.
     pub id: u64,
-    /// No other tree has this number: that of the backing, or a random one. Immutable.
+    /// The identity of the backing, or a random number. Immutable.
     pub identity: u64,
     /// Immutable.
     pub driver: Box<dyn Driver>,

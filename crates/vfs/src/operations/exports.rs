@@ -1,13 +1,10 @@
 //! Inodes by number, for servers: found, counted, forgotten ([`crate::objects::tables::Nodes`]).
 
-use std::sync::{
-    Arc, PoisonError,
-    atomic::{Ordering, fence},
-};
+use std::sync::{Arc, PoisonError};
 
 use pando_sync::pin;
 
-use crate::{DentryRef, Error, Result, Vfs, objects::tables::Pruner};
+use crate::{DentryRef, Error, Result, Vfs, objects::tables::Pruner, operations::handle::note_number};
 
 /// The inodes whose numbers a server has given to its clients, each with a count: FUSE's lookup
 /// count (`nlookup`), or the file handles of an NFS server. Made by [`Vfs::exports`].
@@ -50,7 +47,13 @@ impl Exports {
     /// own; [`Exports::remember`] refuses an inode whose number may belong to another one.
     #[must_use]
     pub fn ilookup(&self, ino: u64) -> Option<DentryRef> {
-        self.0.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
+        let root = self.0.root_sb();
+        let found = match root.driver.backing() {
+            // Another tree may have the same number.
+            Some(_) => root.nodes.get(ino, &pin()),
+            None => self.0.superblocks(|sb| sb.nodes.get(ino, &pin())),
+        };
+        found.map(DentryRef)
     }
 
     /// As [`Exports::ilookup`]. If the tree has a backing that finds names by numbers
@@ -89,13 +92,8 @@ impl Exports {
         if !sb.is_root() && (dentry.0.inode().is_backed() || self.0.root().0.inode().is_backed()) {
             return Err(Error::CrossDevice);
         }
-        if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
-            // A thread that unmounts the tree closes the superblock and then forgets all numbers.
-            // Either it sees this entry, or this thread sees that the superblock is closed.
-            fence(Ordering::SeqCst);
-            if sb.expect_mounted().is_err() {
-                sb.nodes.forget_all();
-            }
+        if lookups > 0 {
+            note_number(sb, dentry, lookups);
         }
         Ok(())
     }

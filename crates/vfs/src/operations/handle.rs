@@ -1,5 +1,7 @@
 //! File handles: an inode is found again whatever happened to its names, and to the process.
 
+use std::sync::atomic::{Ordering, fence};
+
 use pando_sync::pin;
 
 use crate::{
@@ -9,10 +11,11 @@ use crate::{
 
 /// The most attempts to find an inode that is renamed all the time.
 const ATTEMPTS: usize = 100;
-/// The deepest directory in which an inode is found by its number.
+/// The deepest directory in which an inode is found by its number. Without a limit, a damaged store
+/// could lead round in a circle.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// Names an inode in 24 bytes, independent of its names and of who uses it. Analogous to `struct
+/// Refers to an inode by 24 bytes, which stay the same when it is renamed. Analogous to `struct
 /// file_handle`.
 ///
 /// A handle is not secret and does not permit anything. A server that lets its clients choose
@@ -45,8 +48,9 @@ impl FileHandle {
 
 impl Vfs {
     /// The handle of an inode. It is valid as long as the inode has a name; in a store
-    /// ([`Backing::identity`](crate::Backing::identity)) also in later processes. Analogous to
-    /// name_to_handle_at(2).
+    /// ([`Backing::identity`](crate::Backing::identity)) also in later processes. In memory it
+    /// becomes stale when a server of the tree ends
+    /// ([`Exports::forget_all`](crate::Exports::forget_all)). Analogous to name_to_handle_at(2).
     ///
     /// ```
     /// use pando_memfs::{MemFs, MemOptions};
@@ -70,19 +74,23 @@ impl Vfs {
         let sb = dentry.0.sb();
         match sb.driver.backing() {
             Some(backing) => drop(backing.identity().ok_or(Error::NotSupported)?),
-            None => note_number(sb, dentry),
+            None => {
+                note_number(sb, dentry, 1);
+                drop(sb.nodes.forget(dentry.ino(), 1));
+            }
         }
         let stat = dentry.stat();
         Ok(FileHandle { tree: sb.identity, ino: stat.ino, btime: stat.btime.0 })
     }
 
-    /// The inode of a handle. With [`Vfs::open_dentry`], this is open_by_handle_at(2). May wait for
-    /// the backing.
+    /// The inode of a handle. With [`Vfs::open_dentry`], this is open_by_handle_at(2). In memory,
+    /// the path of a file that has lost one of several names may be the lost one. May wait for the
+    /// backing.
     ///
     /// # Errors
     /// EPERM if the caller has no capabilities: permissions of the directories on the way are not
     /// checked. ESTALE if the handle is none of this namespace's trees, or the inode has no name
-    /// any more. Those of the backing.
+    /// any more. EIO if directories lead round in a circle. Those of the backing.
     pub fn find_by_handle(&self, context: &Context, handle: FileHandle) -> Result<DentryRef> {
         if !context.capable() {
             return Err(Error::NotPermitted);
@@ -102,13 +110,16 @@ impl Vfs {
             return Ok(root.clone());
         }
         let sb = root.0.sb();
-        if sb.driver.backing().is_none() {
-            return sb.nodes.get(ino, &pin()).map(DentryRef).ok_or(Error::Stale);
+        match sb.driver.backing() {
+            None => return sb.nodes.get(ino, &pin()).map(DentryRef).ok_or(Error::Stale),
+            Some(backing) if backing.identity().is_none() => return Err(Error::Stale),
+            Some(_) => {}
         }
         for _ in 0..ATTEMPTS {
             if let Some(found) = self.find_by_names(root, ino)? {
                 return Ok(found);
             }
+            std::thread::yield_now();
         }
         Err(Error::Stale)
     }
@@ -127,17 +138,21 @@ impl Vfs {
             }
             let mut name = None;
             let backing = sb.ask_backing().ok_or(Error::Stale)?;
-            backing.names_of(at, &mut |dir, found| name = Some((dir, found.to_owned())))?;
+            match backing.names_of(at, &mut |dir, found| name = Some((dir, found.to_owned()))) {
+                // A directory that was on the way when its entry was found.
+                Err(Error::Stale) if !way.is_empty() => return Ok(None),
+                named => named?,
+            }
             let Some((dir, name)) = name else { return Ok(None) };
             way.push(name);
             if way.len() > DEPTH_MAX {
-                return Err(Error::Stale);
+                return Err(Error::Io);
             }
             at = dir;
         };
         let context = Context::new(self, Credentials::root());
         for name in way.iter().rev() {
-            dentry = match self.lookup(&context, At::Dir(&dentry), name, Walk::NOFOLLOW) {
+            dentry = match self.lookup_at(&context, At::Dir(&dentry), name, Walk::NOFOLLOW) {
                 Err(Error::NoEntry | Error::NotDirectory | Error::Stale) => return Ok(None),
                 found => found?,
             };
@@ -154,11 +169,15 @@ fn cached(sb: &SuperBlock, ino: u64) -> Option<DentryRef> {
     sb.inodes.get(ino, &guard).filter(|found| is_bound(found.as_shared(), &guard)).map(DentryRef)
 }
 
-/// Makes an inode in memory findable by its number for as long as it has a name.
-fn note_number(sb: &SuperBlock, dentry: &DentryRef) {
-    sb.nodes.remember(&dentry.0, 1);
-    if sb.expect_mounted().is_err() {
-        sb.nodes.forget_all();
+/// Counts an inode so often. It is found by its number as long as it is counted; in memory, as long
+/// as it has a name.
+pub(crate) fn note_number(sb: &SuperBlock, dentry: &DentryRef, times: u64) {
+    if sb.nodes.remember(&dentry.0, times) {
+        // A thread that unmounts the tree closes the superblock and then forgets all numbers.
+        // Either it sees this entry, or this thread sees that the superblock is closed.
+        fence(Ordering::SeqCst);
+        if sb.expect_mounted().is_err() {
+            sb.nodes.forget_all();
+        }
     }
-    drop(sb.nodes.forget(dentry.ino(), 1));
 }

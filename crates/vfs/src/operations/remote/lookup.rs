@@ -38,7 +38,7 @@ pub(crate) fn cached_or_ask<'g>(
         && dentry.to_ref().inode().note_use()
     {
         dir.to_ref().sb().counts.ahead_used.add(1);
-        directory.backed.iter().for_each(|backed| backed.note_ahead_used());
+        directory.backed.iter().for_each(|backed| backed.note_ahead(true));
     }
     Ok(bound)
 }

@@ -38,12 +38,8 @@ pub(crate) fn gather(file: &File, cookie: u64, plus: Option<Mask>, limit: usize,
     let first = batch.entries.len();
     let sb = dir.0.sb();
     if let Some(backed) = inode.backed_dir() {
-        if plus.is_none() {
-            lock(&backed.statahead).listed(cookie, backed.ahead_used());
-        }
-        if !plus.is_some_and(Mask::wants_xattrs) {
-            lock(&backed.xattr_ahead).listed(cookie, backed.ahead_used());
-        }
+        lock(&backed.statahead).listed(cookie, plus.is_none(), backed.ahead());
+        lock(&backed.xattr_ahead).listed(cookie, !plus.is_some_and(Mask::wants_xattrs), backed.ahead());
     }
     let waiting = sb.foreground.enter();
     let lock = sb.lock_directory(inode.ino);
