@@ -39,8 +39,8 @@ struct Found {
     is_unnamed: bool,
     /// Names that lead to it.
     names: u32,
-    /// What remains of the sum of the records of names that it notes, after those of its names are
-    /// subtracted. None: it does not note all ([`Check::partly_noted`]).
+    /// The sum of the records that it notes, less those in which its names were found. It is 0 if
+    /// they are the same. None: it does not note all ([`Check::partly_noted`]).
     noted: Option<u64>,
     /// Of a directory: its subdirectories, and the directory of its name.
     subdirs: u32,

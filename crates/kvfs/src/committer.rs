@@ -8,6 +8,7 @@ use std::{
 };
 
 use pando_kv::{Delta, Numbers, Outcome, Transaction};
+use pando_sync::lock;
 use pando_vfs::{Error, Result, Timestamp};
 use tracing::{error, warn};
 
@@ -80,7 +81,7 @@ impl Committer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits until everything is committed that was changed before.

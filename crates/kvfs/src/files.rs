@@ -7,10 +7,11 @@ use std::{
     num::NonZeroUsize,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use lru::LruCache;
+use pando_sync::lock;
 use pando_vfs::StatFs;
 use rustix::{
     fs::{
@@ -187,7 +188,7 @@ fn can_flush_at_once(dir: &File) -> io::Result<bool> {
 
 impl Opened {
     fn part(&self, number: u64) -> MutexGuard<'_, LruCache<u64, Arc<File>>> {
-        self.files[number as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files[number as usize % PARTS])
     }
 
     fn open(&self, number: u64, flags: OFlags) -> io::Result<Arc<File>> {

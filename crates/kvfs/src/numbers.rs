@@ -6,12 +6,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError, TryLockError,
+        Mutex, MutexGuard, TryLockError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use pando_sync::stripe_hint;
+use pando_sync::{lock, stripe_hint};
 
 /// The bits of a number that count within its run.
 pub(crate) const RUN_BITS: u32 = 8;
@@ -52,7 +52,7 @@ impl InodeNumbers {
         match part.try_lock() {
             Ok(part) => (part, false),
             Err(TryLockError::Poisoned(part)) => (part.into_inner(), false),
-            Err(TryLockError::WouldBlock) => (part.lock().unwrap_or_else(PoisonError::into_inner), true),
+            Err(TryLockError::WouldBlock) => (lock(part), true),
         }
     }
 

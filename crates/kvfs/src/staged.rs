@@ -17,7 +17,7 @@ use std::{
 };
 
 use pando_kv::{Engine, Snapshot, Transaction};
-use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
+use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, lock};
 use pando_vfs::{Error, Result};
 
 use crate::{
@@ -200,14 +200,14 @@ impl Staged {
 
     fn part(&self, key: &Key) -> MutexGuard<'_, Part> {
         let (group, place) = if key.is_names() { (key.number(), place_of(key)) } else { (key.number() >> RUN_BITS, 0) };
-        self.parts[part_of(group, place)].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parts[part_of(group, place)])
     }
 
     /// All parts with names of a directory, in the order of their locks.
     fn parts_of(&self, dir: u64) -> Vec<MutexGuard<'_, Part>> {
         let mut places: [usize; 1 << SPREAD_BITS] = std::array::from_fn(|place| part_of(dir, place));
         places.sort_unstable();
-        places.iter().map(|place| self.parts[*place].lock().unwrap_or_else(PoisonError::into_inner)).collect()
+        places.iter().map(|place| lock(&self.parts[*place])).collect()
     }
 
     /// Reads from the engine. A snapshot fails for good after a failure of the storage, so then a
@@ -448,7 +448,7 @@ impl Staged {
     /// [finished](Staged::finish).
     pub(crate) fn close(&self, _: &Changing<'_>) -> Vec<Batch> {
         let close = |part: &Mutex<Part>| {
-            let part = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+            let part = &mut *lock(part);
             debug_assert!(part.committing.is_empty(), "one generation is committed at a time");
             part.committing = Arc::new(std::mem::take(&mut part.collected));
             (part.bytes, part.told) = (0, 0);
@@ -465,7 +465,7 @@ impl Staged {
     pub(crate) fn finish(&self) -> pando_kv::Result<()> {
         self.renew_snapshot()?;
         for part in &self.parts {
-            let old = std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).committing);
+            let old = std::mem::take(&mut lock(part).committing);
             drop(old);
         }
         Ok(())

@@ -3,12 +3,12 @@
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use pando_sync::Quota;
+use pando_sync::{Quota, lock};
 use pando_vfs::{Error, NodeAttr, Record, RecordMask, Result, Xattr};
 
 use crate::{
@@ -97,7 +97,7 @@ pub(crate) struct Unnamed {
 
 impl Unnamed {
     fn part(&self, ino: u64) -> MutexGuard<'_, HashSet<u64>> {
-        self.parts[ino as usize % 16].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parts[ino as usize % 16])
     }
 
     pub(crate) fn insert(&self, ino: u64) {
@@ -121,7 +121,7 @@ impl Unnamed {
     }
 
     fn forgotten(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.forgotten)
     }
 }
 
@@ -168,7 +168,7 @@ impl Tree {
     }
 
     pub(crate) fn file_changes(&self) -> MutexGuard<'_, FileChanges> {
-        self.file_changes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.file_changes)
     }
 
     /// The contents in a file have changed.

@@ -14,7 +14,7 @@ use nix::{
 
 use crate::{
     DIR,
-    place::{Case, MEMBER, OWNER, Place, STRANGER, case, fails, mode, name, set_mode, users},
+    place::{Case, OWNER, Place, User, case, fails, mode, name, needs_write_and_search, set_mode, users},
 };
 
 fn link(place: &Place, old: &str, new: &str) -> nix::Result<()> {
@@ -248,18 +248,13 @@ pub const CASES: &[Case] = &[
     users("write and search permission is needed in the directory of the new name", |place| {
         place.dir("dir");
         place.file("file");
-        for (user, permitted) in [(OWNER, 0o300), (MEMBER, 0o030), (STRANGER, 0o003)] {
+        let before = |user: User| {
             // fs.protected_hardlinks may refuse links to files of other users.
             std::os::unix::fs::chown(place.path("file"), Some(user.uid), None).expect("root");
             set_mode(&place.path("file"), 0);
-            for denied in [0o777 & !permitted, 0o111 & permitted, 0o222 & permitted] {
-                place.give("dir", denied);
-                fails(Errno::EACCES, user.does(|| link(place, "file", "dir/new")));
-            }
-            place.give("dir", permitted);
-            user.does(|| link(place, "file", "dir/new")).expect("permitted");
-            fs::remove_file(place.path("dir/new")).expect("root");
-        }
+        };
+        let undo = || fs::remove_file(place.path("dir/new")).expect("root");
+        needs_write_and_search(place, before, || link(place, "file", "dir/new"), undo);
     }),
     users("the directory of the old name needs search permission only", |place| {
         place.dir("dir");

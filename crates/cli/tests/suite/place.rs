@@ -31,7 +31,7 @@ use tempfile::TempDir;
 
 /// One expectation.
 pub struct Case {
-    /// What is expected.
+    /// The expectation, in words.
     pub name: &'static str,
     /// Panics if it is not met.
     pub run: fn(&Place),
@@ -221,6 +221,34 @@ pub fn mode(path: &Path) -> u32 {
 #[track_caller]
 pub fn fails<T: Debug>(errno: Errno, call: nix::Result<T>) {
     assert_eq!(call.map_err(|found| found.to_string()).err(), Some(errno.to_string()));
+}
+
+/// Asserts that a call which changes the directory `dir` needs write and search permission there.
+/// `before` runs before the calls of each user, and `undo` after the one that succeeds.
+pub fn needs_write_and_search<T: Debug + Send>(
+    place: &Place,
+    before: impl Fn(User),
+    call: impl Fn() -> nix::Result<T> + Sync,
+    undo: impl Fn(),
+) {
+    for (user, permitted) in [(OWNER, 0o300), (MEMBER, 0o030), (STRANGER, 0o003)] {
+        before(user);
+        for denied in [0o777 & !permitted, 0o111 & permitted, 0o222 & permitted] {
+            place.give("dir", denied);
+            fails(Errno::EACCES, user.does(&call));
+        }
+        place.give("dir", permitted);
+        user.does(&call).expect("permitted");
+        undo();
+    }
+}
+
+/// Asserts that a call of a path below the directory `way` needs search permission there.
+pub fn needs_search<T: Debug + Send>(place: &Place, call: impl Fn() -> nix::Result<T> + Sync) {
+    place.give("way", 0o666);
+    fails(Errno::EACCES, OWNER.does(&call));
+    place.give("way", 0o100);
+    OWNER.does(&call).expect("permitted");
 }
 
 /// A name of this length.

@@ -30,7 +30,7 @@ fn directory(place: &Place, path: &str) -> OwnedFd {
     open(place, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
 }
 
-/// What one call of getdents returns.
+/// The entries that one call of getdents returns.
 fn some(dir: &OwnedFd, buffer: usize) -> nix::Result<Vec<Entry>> {
     let mut buffer = vec![MaybeUninit::uninit(); buffer];
     let (mut raw, mut found) = (RawDir::new(dir, &mut buffer), Vec::new());
@@ -49,7 +49,7 @@ fn some(dir: &OwnedFd, buffer: usize) -> nix::Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// What one call returns. None at the end.
+/// The entries of the next call. None at the end.
 fn more(dir: &OwnedFd, buffer: usize) -> Option<Vec<Entry>> {
     Some(some(dir, buffer).expect("read")).filter(|found| !found.is_empty())
 }

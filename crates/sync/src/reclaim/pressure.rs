@@ -20,7 +20,7 @@ pub(crate) fn collect() {
 }
 
 pub(crate) fn collect_all() {
-    // What this thread has retired itself is counted before the lists are looked at.
+    // First, so that `Idle::now` counts the objects that this thread has retired itself.
     flush();
     collect_with(&Idle::now());
 }
