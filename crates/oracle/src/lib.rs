@@ -30,6 +30,7 @@
 //! `PANDO_NO_SKIP=1` a skip is a failure.
 #![forbid(unsafe_code)]
 
+mod events;
 mod generate;
 mod kernel;
 mod mounted;
@@ -44,6 +45,7 @@ use nix::sched::{CloneFlags, unshare};
 use pandofs_testkit::number;
 
 use crate::{
+    events::Inotify,
     generate::Generator,
     kernel::Kernel,
     mounted::Mounted,
@@ -163,6 +165,7 @@ fn child<'a>(style: &Style, subject: impl FnOnce(&Style) -> Box<dyn Tested + 'a>
     };
     let mut run = Run {
         kernel,
+        inotify: Inotify::new().expect("inotify"),
         tested: subject,
         caller: Caller::Root,
         snapshotters: Default::default(),
@@ -227,6 +230,7 @@ struct Disagreement {
 /// Both trees, side by side.
 struct Run<'a> {
     kernel: Kernel,
+    inotify: Inotify,
     tested: Box<dyn Tested + 'a>,
     caller: Caller,
     snapshotters: [Snapshotter; 2],
@@ -245,6 +249,30 @@ impl Run<'_> {
             let (left, right) = (self.kernel.apply(&op), self.tested.apply(&op));
             assert_eq!((left.is_ok(), &left), (true, &right), "{op:?}");
         }
+        self.watch("/");
+    }
+
+    /// Watches a directory on both trees, if the tree under test has watches.
+    fn watch(&mut self, path: &str) {
+        if self.tested.watch(path) {
+            self.inotify.watch(path).expect("inotify_add_watch");
+        }
+    }
+
+    /// Compares the events of the last operation.
+    fn compare_events(&mut self, op: &Op, outcome: &Outcome) -> Result<(), Disagreement> {
+        let Some((mut found, removed)) = self.tested.take_events() else { return Ok(()) };
+        let mut expected = self.inotify.take();
+        events::leave_out(op, outcome, removed, [&mut expected, &mut found]);
+        if expected == found {
+            return Ok(());
+        }
+        let show = |seen: &[events::Seen]| seen.iter().map(|seen| format!("\n    {seen:?}")).collect::<String>();
+        Err(Disagreement {
+            what: format!("{op:?}: the events differ\n  tmpfs:  {}\n  pando:  {}", show(&expected), show(&found)),
+            kind: format!("{}:events", name_of(op)),
+            diverged: false,
+        })
     }
 
     /// Makes one operation on both trees. The error describes the difference.
@@ -270,6 +298,12 @@ impl Run<'_> {
                     kind: format!("{}:{}:{}", name_of(op), short(&expected), short(&found)),
                     diverged: expected.is_ok() || found.is_ok(),
                 });
+            }
+            self.compare_events(op, &expected)?;
+            if let (Op::Mkdir { place: op::Place { at: op::At::Cwd, path }, .. }, Ok(_)) = (op, &expected)
+                && self.caller == Caller::Root
+            {
+                self.watch(path);
             }
         }
         Ok(())
@@ -304,6 +338,9 @@ impl Run<'_> {
         let expected = self.snapshotters[0].take(&mut self.kernel, self.caller);
         let found = self.snapshotters[1].take(&mut *self.tested, self.caller);
         kernel::next_tick();
+        // The two do not look at a tree in the same way.
+        self.inotify.take();
+        self.tested.take_events();
         first_difference(&expected, &found).map_or(Ok(()), Err)
     }
 }

@@ -19,11 +19,12 @@
 //!   an anonymous file, which the kernel makes up.
 
 use std::{
+    collections::HashSet,
     fmt,
     io::{IoSlice, IoSliceMut},
 };
 
-use crate::generate::Style;
+use crate::{events::Seen, generate::Style};
 
 /// The number of handles that the generator uses.
 pub const SLOTS: usize = 3;
@@ -470,6 +471,17 @@ pub trait Tree {
 pub trait Tested: Tree {
     /// Makes one operation, the one with this number, and disturbs the tree before it.
     fn apply_disturbed(&mut self, index: u64, op: &Op) -> Outcome;
+
+    /// Watches a directory. False if this tree has no watches.
+    fn watch(&mut self, path: &str) -> bool {
+        let _ = path;
+        false
+    }
+
+    /// The events since the last call, and the watched directories that are removed by now.
+    fn take_events(&mut self) -> Option<(Vec<Seen>, &HashSet<usize>)> {
+        None
+    }
 
     /// The number of operations that returned an injected error, and of those that met one and did
     /// not return it. `None` if nothing is injected.

@@ -1,6 +1,6 @@
 //! The tree under test: a namespace of pando-vfs over the driver of the test.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use pando_vfs::{
     Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
@@ -8,6 +8,7 @@ use pando_vfs::{
 };
 
 use crate::{
+    events::{Seen, Watches},
     generate::Style,
     op::{
         Answer, At, COMMON_GROUP, Caller, Entry, Facts, Mode, NotCompared, Op, Outcome, Place, RawStat, SLOTS, Tested,
@@ -54,6 +55,7 @@ pub struct Pando {
     slots: [Option<Arc<File>>; SLOTS + 1],
     style: Style,
     injector: Option<Box<dyn FaultInjector>>,
+    watches: Watches,
     /// The number of operations that returned the injected error, and of those that met it and did
     /// not return it.
     injected: [u64; 2],
@@ -63,7 +65,9 @@ impl Pando {
     pub fn new(subject: Subject, style: &Style) -> Self {
         let Subject { vfs, injector } = subject;
         let context = Context::new(&vfs, Credentials::root()).with_umask(0o022);
-        Self { vfs, context, umask: 0o022, slots: Default::default(), style: *style, injector, injected: [0; 2] }
+        let watches = Watches::new(&vfs);
+        let slots = Default::default();
+        Self { vfs, context, umask: 0o022, slots, style: *style, injector, watches, injected: [0; 2] }
     }
 
     fn facts(&self, stat: &Stat) -> Facts {
@@ -271,6 +275,15 @@ impl Tested for Pando {
         let is_injected = outcome == Err(injected.errno());
         self.injected[usize::from(!is_injected)] += 1;
         if is_injected { self.apply(op) } else { outcome }
+    }
+
+    fn watch(&mut self, path: &str) -> bool {
+        self.watches.watch(&self.context, path).expect("root may watch every directory");
+        true
+    }
+
+    fn take_events(&mut self) -> Option<(Vec<Seen>, &HashSet<usize>)> {
+        Some(self.watches.take())
     }
 
     fn injected_errors(&self) -> Option<[u64; 2]> {

@@ -7,3 +7,4 @@ pub(crate) mod held;
 pub(crate) mod read_ahead;
 pub(crate) mod teardown;
 pub(crate) mod vfs;
+pub(crate) mod watcher;

@@ -16,7 +16,8 @@
 //! Xattrs::changing           a backing is asked for extended attributes, or to change them
 //! FileLocks                  locks of files: a shard, the list of an inode, the notes of waits
 //! leaves                     pending forgets, requests in flight, aliases, the list of mounts, the
-//!                            trace session, a driver's limits: held for a few instructions
+//!                            trace session, watches and queues of events, a driver's limits: held
+//!                            for a few instructions
 //! ```
 //!
 //! # Where to begin
@@ -259,6 +260,7 @@ pub use handles::{
     file::File,
     read_ahead::{ReadAhead, ReadAheadProgress},
     vfs::Vfs,
+    watcher::{Watcher, WatcherOptions},
 };
 pub use objects::{cache_counts::CacheCounts, dentry::DentryRef, tables::Pruner};
 pub use operations::{exports::Exports, handle::FileHandle};
@@ -277,6 +279,7 @@ pub use types::{
     packed::{Next, Packed},
     stat::*,
     time::*,
+    watch_event::{WatchEvent, WatchEvents, WatchId},
 };
 
 /// Tests of the examples in the README.

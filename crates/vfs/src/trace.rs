@@ -98,7 +98,7 @@ impl Vfs {
     /// # Errors
     /// EBUSY while another trace of this namespace is active.
     pub fn trace(&self, options: TraceOptions) -> Result<Tracer> {
-        let tracing = &self.namespace().tracing;
+        let tracing = &self.namespace().observers.tracing;
         let session = Arc::new(Session::new(&options));
         let mut dirent = lock(&tracing.session);
         if dirent.is_some() {
@@ -115,7 +115,7 @@ impl Vfs {
     /// Whether a trace of this namespace is active.
     #[must_use]
     pub fn is_traced(&self) -> bool {
-        self.namespace().tracing.active.load(Ordering::Relaxed) != 0
+        self.namespace().observers.tracing.active.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -164,7 +164,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        let tracing = &self.vfs.namespace().tracing;
+        let tracing = &self.vfs.namespace().observers.tracing;
         let mut dirent = lock(&tracing.session);
         tracing.active.store(0, Ordering::Relaxed);
         *dirent = None;

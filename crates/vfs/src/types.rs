@@ -14,6 +14,7 @@ pub(crate) mod part;
 pub(crate) mod stat;
 pub(crate) mod time;
 pub(crate) mod trace_op;
+pub(crate) mod watch_event;
 pub(crate) mod xattr_class;
 pub(crate) mod xattr_map;
 

@@ -14,9 +14,10 @@ use crate::{
     objects::{
         file_locks::{FileLocks, Key, Owner},
         inode::Inode,
+        notify,
         superblock::Namespace,
     },
-    types::{FileKind, OpenFlags, cred::Writer},
+    types::{FileKind, OpenFlags, cred::Writer, watch_event::WatchEvents},
 };
 
 /// An open file description, analogous to `struct file`. Threads may share it: reads and writes at
@@ -64,6 +65,9 @@ impl Drop for File {
             self.release_locks();
         }
         let inode = self.inode();
+        if inode.shard.sb.namespace.wants(WatchEvents::CLOSE) && !self.flags().contains(OpenFlags::PATH) {
+            notify::closed(self.dentry().0.as_shared(), self.writer.is_some());
+        }
         if self.writer.is_some() && inode.is_backed() {
             writer_closed(inode);
         }

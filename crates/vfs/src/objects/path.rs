@@ -111,7 +111,10 @@ fn bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> Option<bool> {
 /// The parent and the name of a dentry, and whether the name is still bound to it, all of one
 /// instant.
 #[inline(always)]
-fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
+pub(crate) fn place_of<'g>(
+    dentry: Shared<'g, Dentry>,
+    guard: &'g Guard,
+) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
     let dentry_ref = dentry.to_ref();
     let mut place = dentry_ref.place.load(guard)?;
     loop {

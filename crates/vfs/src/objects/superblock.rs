@@ -22,8 +22,8 @@ use crate::{
         dentry::Dentry,
         file_locks::FileLocks,
         foreground::Foreground,
+        observers::Observers,
         tables::{CachedLinks, Forgets, InodeCache, Nodes},
-        tracing::Tracing,
     },
     types::{DirectoryLocks, name::NameHash, part::Part},
 };
@@ -61,8 +61,8 @@ pub(crate) struct Namespace {
     /// that changes where existing paths lead, except for the creation and removal of names: a
     /// directory moves (P9), a directory loses permissions, or something is mounted or unmounted.
     pub rename_seq: SeqRwLock,
-    /// Whether the namespace is traced.
-    pub tracing: Tracing,
+    /// Whether the namespace is traced, and what of it is watched.
+    pub observers: Observers,
     /// The locks of files that programs have asked for.
     pub file_locks: FileLocks,
     /// The next run of inode numbers. Numbers are unique in the whole namespace, so a server may
@@ -85,7 +85,7 @@ impl Namespace {
                 DirectoryLocks::PerName | DirectoryLocks::PerDirectory => NameLocks::for_this_machine(),
             },
             rename_seq: SeqRwLock::new(),
-            tracing: Tracing::default(),
+            observers: Observers::default(),
             file_locks: FileLocks::default(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(ROOT_SB),

@@ -11,10 +11,9 @@ use quanta::Clock;
 
 use crate::types::trace_op::{TraceOps, TraceOptions};
 
-/// Whether a namespace is traced. It has cache lines of its own, because its neighbours are written
-/// often.
+/// Whether a namespace is traced.
 #[derive(Default)]
-#[repr(align(128))]
+#[repr(C)]
 pub(crate) struct Tracing {
     /// The address of the session, or 0 if there is no trace. Written under the lock of `session`.
     pub(crate) active: AtomicUsize,

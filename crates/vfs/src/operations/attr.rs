@@ -10,7 +10,7 @@ use crate::{
         ask::{revalidate, stat_settled},
         refresh::refresh_if_outdated,
     },
-    objects::{dentry::Dentry, inode::Inode, stat::stat_in_place},
+    objects::{dentry::Dentry, inode::Inode, notify, stat::stat_in_place},
     operations::{
         attempt::{apply_back_pressure, run_lockless},
         namei::{walk, walk_and_read},
@@ -117,7 +117,7 @@ impl Vfs {
             apply_back_pressure();
             context.writable()?;
             // A chown that changes neither owner nor group still drops setuid and setgid.
-            chown_inode(context, dentry.0.inode(), uid, gid)
+            chown_inode(context, &dentry, uid, gid)
         })
     }
 
@@ -161,7 +161,7 @@ impl Vfs {
             return Err(Error::Invalid);
         }
         let dentry = self.lookup_at(context, at, path, Walk::empty())?;
-        may_truncate(context, dentry.0.inode(), size, Stamp::IfChanged)
+        may_truncate(context, &dentry, size, Stamp::IfChanged)
     }
 
     /// Changes several attributes of a dentry, in the order size, owner, mode, times. Each change
@@ -223,15 +223,23 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
     let inode = dentry.0.inode();
     if let Some(size) = to.size {
         let stamp = if to.if_resized { Stamp::IfChanged } else { Stamp::Always };
-        may_truncate(context, inode, size, stamp)?;
+        may_truncate(context, dentry, size, stamp)?;
     }
     if to.uid.is_some() || to.gid.is_some() {
-        chown_inode(context, inode, to.uid, to.gid)?;
+        chown_inode(context, dentry, to.uid, to.gid)?;
     }
     if let Some(mode) = to.mode {
         chmod_inode(context, inode, mode)?;
+        notify::attr_changed(dentry.0.as_shared());
     }
-    set_times(context, inode, to.atime, to.mtime)
+    set_times(context, inode, to.atime, to.mtime)?;
+    match [to.atime, to.mtime].map(|time| !matches!(time, SetTime::Omit)) {
+        [true, true] => notify::attr_changed(dentry.0.as_shared()),
+        [false, true] => notify::modified(dentry.0.as_shared()),
+        [true, false] => notify::accessed(dentry.0.as_shared()),
+        [false, false] => {}
+    }
+    Ok(())
 }
 
 fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
@@ -252,7 +260,9 @@ pub(crate) fn keeps_setgid(context: &Context, perm: &PermView) -> bool {
     context.capable() || context.cred.in_group(perm.gid)
 }
 
-fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+fn chown_inode(context: &Context, dentry: &DentryRef, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    let inode = dentry.0.inode();
+    let before = inode.perm(&pin());
     if [uid, gid].contains(&Some(u32::MAX)) {
         return Err(Error::Invalid);
     }
@@ -276,13 +286,18 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         Ok(Permissions { perm, ..old })
     };
     if inode.is_dir() {
-        return change_permissions(inode, meant, change);
+        change_permissions(inode, meant, change)?;
+    } else {
+        change(inode.perm(&pin()).into())?;
+        inode.drop_capabilities()?;
+        change_permissions(inode, meant, change)?;
+        // Capabilities that were set meanwhile were given to the file as it was before the chown.
+        inode.drop_capabilities()?;
     }
-    change(inode.perm(&pin()).into())?;
-    inode.drop_capabilities()?;
-    change_permissions(inode, meant, change)?;
-    // Capabilities that were set meanwhile were given to the file as it was before the chown.
-    inode.drop_capabilities()
+    if !meant.is_empty() || inode.perm(&pin()).mode != before.mode {
+        notify::attr_changed(dentry.0.as_shared());
+    }
+    Ok(())
 }
 
 /// Changes mode, owner, group and ACLs as one record. `meant` are those that a backing must store.
@@ -354,14 +369,17 @@ pub(crate) enum Stamp {
 
 /// Like [`truncate_inode`], after a check that this is a regular file and the caller may write to
 /// it.
-fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Result<()> {
+fn may_truncate(context: &Context, dentry: &DentryRef, size: u64, stamp: Stamp) -> Result<()> {
+    let inode = dentry.0.inode();
     match inode.kind {
         FileKind::File => {}
         FileKind::Directory => return Err(Error::IsDirectory),
         _ => return Err(Error::Invalid),
     }
     context.check(inode, Access::WRITE, &pin())?;
-    truncate_inode(inode, size, context.writer(inode), stamp)
+    truncate_inode(inode, size, context.writer(inode), stamp)?;
+    notify::modified(dentry.0.as_shared());
+    Ok(())
 }
 
 /// Changes the size of a regular file (analogous to `do_truncate()` in fs/open.c). Waits for the

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     Error, File, Result,
+    objects::notify,
     operations::{attr::file_remove_privs_before, file::OFFSET_MAX},
     trace::TraceOp,
     types::{FileKind, OpenFlags},
@@ -52,7 +53,7 @@ impl File {
                 Err(Error::NotSupported) => self.copy_parts(offset, from, from_offset, len.min(MOST))?,
                 copied => copied?,
             };
-            self.written(copied)
+            self.after_copy(from, copied)
         })
     }
 
@@ -65,9 +66,17 @@ impl File {
             let source = from.backing_file()?.ok_or(Error::NotSupported)?;
             match self.check_copy(offset, from, from_offset, len)? {
                 0 => Ok(0),
-                len => self.written(self.copy_from_host(offset, from, (&source, from_offset), len)?),
+                len => self.after_copy(from, self.copy_from_host(offset, from, (&source, from_offset), len)?),
             }
         })
+    }
+
+    /// After a copy of `count` bytes.
+    fn after_copy(&self, from: &Self, count: usize) -> Result<usize> {
+        if count > 0 {
+            notify::accessed(from.dentry().0.as_shared());
+        }
+        self.written(count)
     }
 
     /// The checks of `generic_copy_file_checks()`, in its order. Returns how many bytes there are

@@ -16,6 +16,7 @@ use crate::{
         dentry::{Dentry, Dirent},
         inode::{Body, Inode},
         lockable::Lockable,
+        notify,
     },
     operations::{
         attempt::{change, run_lockless},
@@ -256,12 +257,13 @@ fn make_here(
     charge_for(&*sb.driver, make, &permissions)?;
     // The directory entry and its dentry are read together, and mostly freed together: one
     // allocation. Both are constructed in place.
-    let (dirent, place, dentry) = Detached::pair(
+    let (dirent, at, dentry) = Detached::pair(
         || Dentry::new(Inode::new(shard, make.kind(), permissions, make.body(sb), 1, now)),
         |dentry| Dirent::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
-    dentry.place.fill(place);
+    dentry.place.fill(at);
     bind(parent, (hash, name), dirent, &dentry, now, guard)?;
+    notify::made(place.dir, name, dentry.is_dir(), guard);
     Ok(dentry)
 }
 
@@ -289,7 +291,9 @@ fn link_here(
     may_link_there(context, old.0.inode(), place)?;
     locks.names(&[Lockable::name(parent, hash)?])?;
     may_link(context, old.0.inode(), parent, guard)?;
-    Ok(bind_link(&old.0, place.dir, (hash, name), 0, guard)?)
+    let made = bind_link(&old.0, place.dir, (hash, name), 0, guard)?;
+    notify::linked(place.dir, name, old.0.inode(), guard);
+    Ok(made)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use pando_sync::pin;
 use crate::{
     AttrMask, Error, File, FileData, Layout, Result, Seek, Stat, Timestamp,
     caches::{ask::stat_settled, write_back::store_times},
-    objects::inode::Inode,
+    objects::{inode::Inode, notify},
     operations::{
         attempt::retry_after_reclaim,
         attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
@@ -144,6 +144,9 @@ impl File {
         let count = read_at(self.inode(), buffers, offset)?;
         // A read of zero bytes updates atime too, as on tmpfs.
         self.note_access();
+        if count > 0 {
+            notify::accessed(self.dentry().0.as_shared());
+        }
         Ok(count)
     }
 
@@ -213,6 +216,9 @@ impl File {
     /// After a write of `count` bytes, which is durable if the flags ask for it: stores the times.
     /// A name lock orders that, so it happens after the data lock is released.
     pub(crate) fn written(&self, count: usize) -> Result<usize> {
+        if count > 0 {
+            notify::modified(self.dentry().0.as_shared());
+        }
         if count > 0 && self.flags().contains(OpenFlags::SYNC) {
             store_times(self.inode())?;
         }
@@ -371,7 +377,9 @@ impl File {
     /// # Errors
     /// EINVAL if not open for writing or not a regular file, ENOSPC.
     pub fn truncate(&self, size: u64) -> Result<()> {
-        self.traced(TraceOp::Truncate, || self.truncate_to(size))
+        self.traced(TraceOp::Truncate, || self.truncate_to(size))?;
+        notify::modified(self.dentry().0.as_shared());
+        Ok(())
     }
 
     fn truncate_to(&self, size: u64) -> Result<()> {
@@ -392,7 +400,9 @@ impl File {
     /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for a range beyond 2^63 - 1,
     /// EOPNOTSUPP for another mode, ENOSPC.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
-        self.traced(TraceOp::Fallocate, || self.allocate(mode, offset, len))
+        self.traced(TraceOp::Fallocate, || self.allocate(mode, offset, len))?;
+        notify::modified(self.dentry().0.as_shared());
+        Ok(())
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {

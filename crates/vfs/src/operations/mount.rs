@@ -6,7 +6,7 @@ use crate::{
         teardown::{shut_down, take_apart},
         vfs::{Mount, RootAttributes, detach, new_tree},
     },
-    objects::lockable::Lockable,
+    objects::{lockable::Lockable, notify},
     operations::attempt::run,
     trace::TraceOp,
     types::Walk,
@@ -164,6 +164,7 @@ impl Vfs {
         drop(moved);
         drop(seq);
         shut_down(&mount.root);
+        notify::unmounted(mount.root.0.sb());
         Ok(())
     }
 

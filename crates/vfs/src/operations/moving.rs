@@ -28,6 +28,7 @@ use crate::{
         directory::Directory,
         inode::Inode,
         lockable::Lockable,
+        notify,
     },
     operations::{
         bound::{Bound, forget_name},
@@ -172,7 +173,18 @@ impl<'g> Move<'g> {
             self.new_parent.entries_changed(now);
         }
         self.old.inode().touch(now);
+        self.tell(guard);
         Ok(())
+    }
+
+    /// Queues the events of the move.
+    fn tell(&self, guard: &Guard) {
+        let (old, new) = ((self.old.dir, self.old.name), (self.new_dir, self.new_name));
+        let replaced = self.target.as_ref().filter(|_| !self.exchange).map(Bound::inode);
+        notify::moved(self.old.dentry, old, new, replaced, guard);
+        if let Some(exchanged) = self.target.as_ref().filter(|_| self.exchange) {
+            notify::moved(exchanged.dentry, new, old, None, guard);
+        }
     }
 
     /// Whether these bindings permit the move. Returns false if both names are the same file.

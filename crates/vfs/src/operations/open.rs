@@ -6,7 +6,7 @@ use pando_sync::{Guard, pin};
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
     handles::held::Held,
-    objects::inode::Inode,
+    objects::{inode::Inode, notify, superblock::Namespace},
     operations::{
         attempt::{change, run_lockless},
         attr::{Stamp, truncate_inode},
@@ -21,6 +21,7 @@ use crate::{
     types::{
         Access, FileKind, OpenFlags, Walk,
         stat::{MODE_BITS, S_ISVTX},
+        watch_event::WatchEvents,
     },
 };
 
@@ -60,7 +61,9 @@ impl Vfs {
             }
             let dentry =
                 self.make_anonymous(context, at, path, walk_flags(flags), mode, !flags.contains(OpenFlags::EXCL))?;
-            return Ok(File::new(Held::Counted(dentry), flags, context));
+            let held = Held::Counted(dentry);
+            tell_opened(self.namespace(), &held, false);
+            return Ok(File::new(held, flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
             if flags.contains(OpenFlags::DIRECTORY) {
@@ -70,7 +73,8 @@ impl Vfs {
         }
         let check = |inode: &Inode, guard: &Guard| check_open(context, inode, flags, guard);
         let held = self.hold(context, at, path, walk_flags(flags), check)?;
-        truncate_on_open(context, held.dentry().0.inode(), flags)?;
+        let is_truncated = truncate_on_open(context, held.dentry().0.inode(), flags)?;
+        tell_opened(self.namespace(), &held, is_truncated);
         Ok(File::new(held, flags, context))
     }
 
@@ -79,7 +83,9 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
-        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, Held::another(dentry), flags))
+        self.traced_itself(TraceOp::Open, dentry, || {
+            open_itself(self.namespace(), context, Held::another(dentry), flags)
+        })
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
@@ -169,12 +175,13 @@ impl Vfs {
         let held = opened.take(self.namespace());
         if made {
             // The thread that makes a file may use it as requested, whatever its mode says.
+            tell_opened(self.namespace(), &held, false);
             return Ok(File::new(held, flags, context));
         }
         if held.dentry().0.is_dir() {
             return Err(Error::IsDirectory);
         }
-        open_itself(context, held, flags)
+        open_itself(self.namespace(), context, held, flags)
     }
 }
 
@@ -184,14 +191,27 @@ fn walk_flags(flags: OpenFlags) -> Walk {
 }
 
 /// Opens an existing file.
-fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
+fn open_itself(namespace: &Namespace, context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
     if flags.contains(OpenFlags::PATH) {
         return Ok(File::new(held, only_path(flags), context));
     }
     let inode = held.dentry().0.inode();
     check_open(context, inode, flags, &pin())?;
-    truncate_on_open(context, inode, flags)?;
+    let is_truncated = truncate_on_open(context, inode, flags)?;
+    tell_opened(namespace, &held, is_truncated);
     Ok(File::new(held, flags, context))
+}
+
+/// Queues the events of an open.
+#[inline]
+fn tell_opened(namespace: &Namespace, held: &Held, is_truncated: bool) {
+    if namespace.wants(WatchEvents::OPEN | WatchEvents::MODIFY) {
+        let dentry = held.dentry().0.as_shared();
+        notify::opened(dentry);
+        if is_truncated {
+            notify::modified(dentry);
+        }
+    }
 }
 
 /// The flags that count together with O_PATH. All others are ignored, as on Linux.
@@ -235,9 +255,11 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags, guard: &Guard)
     }
 }
 
-fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
-    if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
+/// Whether the file was truncated.
+fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<bool> {
+    let truncates = flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File;
+    if truncates {
         truncate_inode(inode, 0, context.writer(inode), Stamp::Always)?;
     }
-    Ok(())
+    Ok(truncates)
 }

@@ -18,7 +18,7 @@ use pando_sync::{Guard, LifeState, pin};
 
 use crate::{
     AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
-    objects::{directory::Directory, inode::Inode, stat::stat_of},
+    objects::{directory::Directory, inode::Inode, notify, stat::stat_of},
     operations::{
         batch::{AFTER_DOT, AFTER_DOTDOT, BATCH, Batch},
         namei::{cross, dotdot},
@@ -46,7 +46,9 @@ impl File {
     /// EBADF if not open for reading, ENOTDIR, ENOENT if the directory was removed, EINVAL for a
     /// cookie beyond 2^63 - 1.
     pub fn readdir(&self, cookie: u64, mut each: impl FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        self.traced(TraceOp::Readdir, || self.scan(cookie, None, &mut |entry, _| each(entry)))
+        self.traced(TraceOp::Readdir, || self.scan(cookie, None, &mut |entry, _| each(entry)))?;
+        notify::accessed(self.dentry().0.as_shared());
+        Ok(())
     }
 
     /// Like [`File::readdir`], with the attributes of each entry and a reference to it. There are
@@ -62,7 +64,9 @@ impl File {
         cookie: u64,
         mut each: impl FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool,
     ) -> Result<()> {
-        self.traced(TraceOp::Readdir, || self.scan(cookie, Some(context), &mut each))
+        self.traced(TraceOp::Readdir, || self.scan(cookie, Some(context), &mut each))?;
+        notify::accessed(self.dentry().0.as_shared());
+        Ok(())
     }
 
     fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {

@@ -4,7 +4,7 @@ use pando_sync::Guard;
 
 use crate::{
     At, Context, Error, Result, Vfs,
-    objects::lockable::Lockable,
+    objects::{lockable::Lockable, notify},
     operations::{
         attempt::change,
         bound::{Bound, forget_name, holds_an_entry},
@@ -47,6 +47,7 @@ impl Vfs {
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(false), guard)?;
             let gone = bound.unlink_file(guard)?;
+            notify::removed(bound.dir, name, bound.inode(), guard);
             locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.all_removed();
             drop(gone);
             Ok(Commit::Local(()))
@@ -82,6 +83,7 @@ impl Vfs {
             bound.may_delete(context, Some(true), guard)?;
             bound.expect_no_mount()?;
             let gone = bound.remove_empty_dir(holds_an_entry, guard)?;
+            notify::removed(bound.dir, name, bound.inode(), guard);
             locks.collect = forget_name(bound.dentry, guard);
             drop(gone);
             Ok(Commit::Local(()))

@@ -5,7 +5,7 @@ use pando_sync::{Guard, pin};
 use crate::{
     AclSupport, At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
     caches::ask::ask_for_xattrs,
-    objects::inode::Inode,
+    objects::{inode::Inode, notify},
     operations::{
         acl::set_acl,
         attempt::{retry_after_reclaim, run_lockless},
@@ -198,7 +198,9 @@ impl Vfs {
         if let Some(kind) = kind
             && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
         {
-            return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)));
+            retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)))?;
+            notify::attr_changed(dentry.0.as_shared());
+            return Ok(());
         }
         // An ACL is set whether there is one or not.
         let how = if kind.is_some() { XattrFlags::empty() } else { how };
@@ -238,6 +240,7 @@ impl Vfs {
             }
             inode.change_xattrs((name, value), &edit, guard)?;
             inode.touch(Timestamp::now().0);
+            notify::attr_changed(dentry);
             Ok(None)
         })?;
         let Some(dentry) = backed else { return Ok(()) };
@@ -257,6 +260,7 @@ impl Vfs {
             Ok(())
         })?;
         inode.touch(Timestamp::now().0);
+        notify::attr_changed(dentry.0.as_shared());
         Ok(())
     }
 
@@ -344,7 +348,9 @@ impl Vfs {
         if let Some(kind) = AclKind::of(name)
             && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
         {
-            return retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None));
+            retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None))?;
+            notify::attr_changed(dentry.0.as_shared());
+            return Ok(());
         }
         let edit = |map: &mut XattrMap| match map.remove(name) {
             // Not an error if there is no ACL. The backing decides.

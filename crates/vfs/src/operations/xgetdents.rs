@@ -21,6 +21,7 @@ use crate::{
     objects::{
         dentry::Dentry,
         inode::{Body, Inode},
+        notify,
         stat::stat_of,
     },
     operations::{
@@ -125,6 +126,7 @@ impl File {
                     Err(_) => break Next::More,
                 }
             };
+            notify::accessed(self.dentry().0.as_shared());
             Ok(Packed { bytes: to.packer.used(), entries: to.packer.entries(), cookie: to.cookie, next })
         })
     }

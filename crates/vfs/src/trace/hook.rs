@@ -144,7 +144,7 @@ impl Span {
     #[cold]
     #[inline(never)]
     fn end(self, namespace: &Namespace, first: Place<'_>, second: Option<Place<'_>>, error: Option<Error>) {
-        let recorded = namespace.tracing.with_thread_trace(|mine| {
+        let recorded = namespace.observers.tracing.with_thread_trace(|mine| {
             let end = mine.session.clock.raw();
             let ticks = end.saturating_sub(self.start);
             if ticks < mine.session.min_ticks || mine.session.errors_only && error.is_none() {
@@ -240,7 +240,7 @@ fn observe<'a, T>(
     places: impl FnOnce() -> (Place<'a>, Option<Place<'a>>),
     run: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let Some(span) = namespace.tracing.begin(op) else { return run() };
+    let Some(span) = namespace.observers.tracing.begin(op) else { return run() };
     let result = run();
     let (first, second) = places();
     span.end(namespace, first, second, result.as_ref().err().copied());

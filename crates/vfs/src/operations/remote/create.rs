@@ -14,6 +14,7 @@ use crate::{
         dentry::{Dentry, Dirent},
         inode::Inode,
         lockable::Lockable,
+        notify,
         superblock::{Shard, SuperBlock},
     },
     operations::{
@@ -145,6 +146,7 @@ impl PreparedChange for Create<'_> {
             .inspect_err(|_| drop(sb.inodes.remove_unlinked(&dentry, guard)))?;
         self.place.remove_negative(guard);
         self.place.entries_changed();
+        notify::made(self.place.dir(guard), &self.place.name, dentry.is_dir(), guard);
         Ok(dentry)
     }
 }

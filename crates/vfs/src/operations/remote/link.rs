@@ -7,7 +7,7 @@ use pando_sync::{Counted, Guard, pin};
 use crate::{
     AttrMask, Backing, Change, Context, DentryRef, Error, Result,
     caches::{binding::adopt, commit::commit},
-    objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
+    objects::{dentry::Dentry, lockable::Lockable, notify, superblock::SuperBlock},
     operations::{
         locks::Locks,
         make::{bind_link, may_link, may_link_there},
@@ -79,6 +79,7 @@ impl PreparedChange for Link {
         self.place.remove_negative(guard);
         self.place.entries_changed();
         sb.links.add(&dentry);
+        notify::linked(self.place.dir(guard), &self.place.name, self.old.inode(), guard);
         Ok(dentry)
     }
 }

@@ -7,7 +7,7 @@ use pando_sync::{Guard, Shared};
 use crate::{
     AttrMask, Backing, Change, Context, Error, Result,
     caches::commit::commit,
-    objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
+    objects::{dentry::Dentry, lockable::Lockable, notify, superblock::SuperBlock},
     operations::{
         bound::{Bound, forget_name},
         locks::Locks,
@@ -73,6 +73,7 @@ impl PreparedChange for Remove {
         let gone = if self.is_dir { bound.remove_empty_dir(|_, _| false, guard)? } else { bound.unlink_file(guard)? };
         self.place.insert_negative(guard);
         self.place.entries_changed();
+        notify::removed(bound.dir, bound.name, bound.inode(), guard);
         locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.all_removed();
         drop(gone);
         Ok(())

@@ -1,0 +1,215 @@
+//! The hooks in the operations: they queue events. Analogous to include/linux/fsnotify.h.
+//!
+//! Each is one load if no watch asks for its events. Those of names are called with the name
+//! locked, and none after an error. A hook takes the lock of the table and those of queues, for
+//! some instructions, and waits for nothing else.
+
+use pando_sync::{Guard, Shared, pin};
+
+use crate::{
+    objects::{
+        dentry::Dentry,
+        inode::Inode,
+        path::place_of,
+        superblock::{Namespace, SuperBlock},
+        watches::InodeKey,
+    },
+    types::watch_event::WatchEvents,
+};
+
+/// What identifies an inode in the table of watches.
+pub(crate) fn key_of(inode: &Inode) -> InodeKey {
+    (inode.shard.sb.id, inode.ino)
+}
+
+/// A name was made.
+#[inline]
+pub(crate) fn made(dir: Shared<'_, Dentry>, name: &[u8], is_dir: bool, guard: &Guard) {
+    if namespace_of(dir).wants(WatchEvents::CREATE) {
+        name_event(dir, name, with_kind(WatchEvents::CREATE, is_dir), 0, guard);
+    }
+}
+
+/// A name was made for an inode that had others.
+#[inline]
+pub(crate) fn linked(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard: &Guard) {
+    if namespace_of(dir).wants(WatchEvents::CREATE | WatchEvents::ATTRIB) {
+        inode_event(inode, WatchEvents::ATTRIB);
+        name_event(dir, name, WatchEvents::CREATE, 0, guard);
+    }
+}
+
+/// A name was removed.
+#[inline]
+pub(crate) fn removed(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard: &Guard) {
+    if namespace_of(dir).wants(WatchEvents::DELETE | WatchEvents::DELETE_SELF | WatchEvents::ATTRIB) {
+        if !inode.is_dir() {
+            inode_event(inode, WatchEvents::ATTRIB);
+        }
+        name_event(dir, name, with_kind(WatchEvents::DELETE, inode.is_dir()), 0, guard);
+        inode_removed(inode, guard);
+    }
+}
+
+/// An inode has lost a name. If it was the last one, its watches end.
+fn inode_removed(inode: &Inode, guard: &Guard) {
+    let watches = &inode.shard.sb.namespace.observers.watches;
+    if inode.is_unlinked(guard) && !watches.table().of(key_of(inode)).is_empty() {
+        watches.change(|table| table.remove(key_of(inode), WatchEvents::DELETE_SELF, |_| true));
+    }
+}
+
+/// A dentry was moved. Another one, which had the new name before, is `replaced`.
+pub(crate) fn moved(
+    dentry: Shared<'_, Dentry>,
+    from: (Shared<'_, Dentry>, &[u8]),
+    to: (Shared<'_, Dentry>, &[u8]),
+    replaced: Option<&Inode>,
+    guard: &Guard,
+) {
+    let namespace = namespace_of(dentry);
+    let inode = dentry.to_ref().inode();
+    if namespace.wants(WatchEvents::MOVE | WatchEvents::MOVE_SELF | WatchEvents::ATTRIB | WatchEvents::DELETE_SELF) {
+        let cookie = namespace.observers.watches.next_cookie();
+        name_event(from.0, from.1, with_kind(WatchEvents::MOVED_FROM, inode.is_dir()), cookie, guard);
+        name_event(to.0, to.1, with_kind(WatchEvents::MOVED_TO, inode.is_dir()), cookie, guard);
+        if let Some(replaced) = replaced {
+            inode_event(replaced, with_kind(WatchEvents::ATTRIB, replaced.is_dir()));
+        }
+        inode_event(inode, WatchEvents::MOVE_SELF);
+        if let Some(replaced) = replaced {
+            inode_removed(replaced, guard);
+        }
+    }
+}
+
+/// Attributes have changed.
+#[inline]
+pub(crate) fn attr_changed(dentry: Shared<'_, Dentry>) {
+    dentry_event(dentry, WatchEvents::ATTRIB);
+}
+
+/// Contents have changed.
+#[inline]
+pub(crate) fn modified(dentry: Shared<'_, Dentry>) {
+    dentry_event(dentry, WatchEvents::MODIFY);
+}
+
+/// A file was read, or a directory was listed.
+#[inline]
+pub(crate) fn accessed(dentry: Shared<'_, Dentry>) {
+    dentry_event(dentry, WatchEvents::ACCESS);
+}
+
+/// A file or directory was opened.
+#[inline]
+pub(crate) fn opened(dentry: Shared<'_, Dentry>) {
+    dentry_event(dentry, WatchEvents::OPEN);
+}
+
+/// A file or directory was closed.
+#[inline]
+pub(crate) fn closed(dentry: Shared<'_, Dentry>, writes: bool) {
+    dentry_event(dentry, if writes { WatchEvents::CLOSE_WRITE } else { WatchEvents::CLOSE_NOWRITE });
+}
+
+/// A tree was unmounted. Its watches end.
+pub(crate) fn unmounted(sb: &SuperBlock) {
+    let watches = &sb.namespace.observers.watches;
+    if watches.wants(WatchEvents::UNMOUNT) {
+        watches.change(|table| {
+            for key in table.inodes_of(sb.id) {
+                table.remove(key, WatchEvents::UNMOUNT, |_| true);
+            }
+        });
+    }
+}
+
+impl Namespace {
+    /// Whether some watch asks for one of these events. One load.
+    #[inline]
+    pub(crate) fn wants(&self, events: WatchEvents) -> bool {
+        self.observers.watches.wants(events)
+    }
+}
+
+fn namespace_of(dentry: Shared<'_, Dentry>) -> &Namespace {
+    &dentry.to_ref().sb().namespace
+}
+
+fn with_kind(events: WatchEvents, is_dir: bool) -> WatchEvents {
+    if is_dir { events | WatchEvents::ISDIR } else { events }
+}
+
+/// An event of a dentry, for the watches of the directory in which it stands and of its inode.
+#[inline]
+fn dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
+    if namespace_of(dentry).wants(events) {
+        wanted_dentry_event(dentry, events);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wanted_dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
+    let guard = pin();
+    let events = with_kind(events, dentry.to_ref().is_dir());
+    if let Some((dir, name, _)) = place_of(dentry, &guard) {
+        name_event(dir, name, events, 0, &guard);
+    }
+    inode_event(dentry.to_ref().inode(), events);
+}
+
+/// An event for the watches of the inode itself.
+#[cold]
+fn inode_event(inode: &Inode, events: WatchEvents) {
+    let table = inode.shard.sb.namespace.observers.watches.table();
+    for watch in table.of(key_of(inode)).iter().filter(|watch| watch.asks_for(events)) {
+        watch.send(events, 0, Vec::new());
+    }
+}
+
+/// An event of a name, for the watches of its directory, and for those of everything below a
+/// directory above.
+#[cold]
+fn name_event(dir: Shared<'_, Dentry>, name: &[u8], events: WatchEvents, cookie: u32, guard: &Guard) {
+    let namespace = namespace_of(dir);
+    let table = namespace.observers.watches.table();
+    for watch in table.of(key_of(dir.to_ref().inode())).iter().filter(|watch| watch.asks_for(events)) {
+        watch.send(events, cookie, name.to_vec());
+    }
+    if table.has_recursive() {
+        for (key, path) in above(namespace, dir, guard) {
+            for watch in table.of(key).iter().filter(|watch| watch.recursive && watch.asks_for(events)) {
+                watch.send(events, cookie, [&path, name].concat());
+            }
+        }
+    }
+}
+
+/// The directories above a directory, each with the path from there to it, which ends with a slash.
+/// As they were at one instant.
+fn above(namespace: &Namespace, dir: Shared<'_, Dentry>, guard: &Guard) -> Vec<(InodeKey, Vec<u8>)> {
+    loop {
+        let sequence = namespace.rename_seq.read_begin();
+        let found = climb(dir, guard);
+        if !namespace.rename_seq.read_retry(sequence) {
+            return found;
+        }
+    }
+}
+
+fn climb(dir: Shared<'_, Dentry>, guard: &Guard) -> Vec<(InodeKey, Vec<u8>)> {
+    let (mut found, mut here, mut path) = (Vec::new(), dir, Vec::new());
+    loop {
+        if let Some((parent, name, _)) = place_of(here, guard) {
+            path.splice(0..0, name.iter().copied().chain([b'/']));
+            found.push((key_of(parent.to_ref().inode()), path.clone()));
+            here = parent;
+        } else if let Some(covered) = here.to_ref().sb().mountpoint.load(guard) {
+            here = covered;
+        } else {
+            return found;
+        }
+    }
+}
