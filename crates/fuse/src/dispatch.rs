@@ -93,7 +93,8 @@ impl Dispatch for Dispatcher {
             if self.server.is_shut_down() && !is_end {
                 return Reply::Now(Err(Error::Io));
             }
-            let outcome = Exchange::new(&self.server, self.clear_privileges, request, body).run(opcode);
+            let exchange = Exchange::new(&self.server, self.clear_privileges, request, body);
+            let outcome = self.server.answer(|| exchange.run(opcode));
             Reply::Now(self.made_durable(opcode, request, body, outcome))
         }));
         served.unwrap_or_else(|_| {

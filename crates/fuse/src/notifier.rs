@@ -62,7 +62,7 @@ const PRUNED_MAX: usize = 1 << 14;
 pub(crate) struct Notifier {
     queue: Arc<Queue>,
     /// The tree has only weak references.
-    _subscriber: Arc<Subscriber>,
+    subscriber: Arc<Subscriber>,
     _pruner: Arc<Pruner>,
     thread: Option<JoinHandle<()>>,
 }
@@ -168,8 +168,14 @@ impl Notifier {
         let thread = thread::Builder::new().name("pando-notify".into()).spawn(move || kernel.run(&theirs))?;
         if changes {
             vfs.subscribe(&subscriber);
+            vfs.subscribe_in_process(&subscriber);
         }
-        Ok(Some(Self { queue, _subscriber: subscriber, _pruner: pruner, thread: Some(thread) }))
+        Ok(Some(Self { queue, subscriber, _pruner: pruner, thread: Some(thread) }))
+    }
+
+    /// What the tree tells of changes.
+    pub(crate) const fn subscriber(&self) -> &Arc<Subscriber> {
+        &self.subscriber
     }
 }
 

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{AclSupport, Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
+use pando_vfs::{AclSupport, Context, Credentials, DentryRef, Error, File, Result, Stat, Subscriber, Vfs};
 use tracing::{debug, error, warn};
 use zerocopy::IntoBytes;
 
@@ -77,7 +77,8 @@ pub enum Changes {
     /// learns that size or mtime have changed.
     Elsewhere,
     /// As [`Changes::Elsewhere`], and the tree reports what others change, soon after
-    /// ([`Vfs::subscribe`]). The server tells the kernel. This needs Linux 6.16.
+    /// ([`Vfs::subscribe`], [`Vfs::subscribe_in_process`]). The server tells the kernel. This needs
+    /// Linux 6.16. For a tree that is also used in this process, or mounted at several places.
     Reported {
         /// How long attributes and names stay valid if the kernel cannot be told, and negative
         /// dentries in any case.
@@ -159,6 +160,8 @@ pub struct Server {
     device: Weak<OwnedFd>,
     /// None unless the tree is mounted.
     idle_memory: Option<IdleMemory>,
+    /// What tells the kernel of changes that come by other ways. None if nothing does.
+    subscriber: Option<Arc<Subscriber>>,
     options: ServerOptions,
     /// Atomic: a single independent value.
     is_shut_down: AtomicBool,
@@ -186,6 +189,7 @@ impl Server {
             failed_calls: FailedCalls::default(),
             device: Weak::new(),
             idle_memory: None,
+            subscriber: None,
             options,
             is_shut_down: AtomicBool::new(false),
             lists_by_node: false,
@@ -225,6 +229,20 @@ impl Server {
     /// The kernel listens at this device.
     pub(crate) fn connect(&mut self, device: &Arc<OwnedFd>) {
         self.device = Arc::downgrade(device);
+    }
+
+    /// This subscriber tells the kernel of changes. It need not be told of those that the kernel
+    /// asks for.
+    pub(crate) fn tell_changes_by(&mut self, subscriber: &Arc<Subscriber>) {
+        self.subscriber = Some(Arc::clone(subscriber));
+    }
+
+    /// Answers a request of the kernel.
+    pub(crate) fn answer<T>(&self, answer: impl FnOnce() -> T) -> T {
+        match &self.subscriber {
+            Some(subscriber) => Vfs::as_subscriber(subscriber, answer),
+            None => answer(),
+        }
     }
 
     /// From now on the kernel reads and writes files of the host by itself, if the tree has them.

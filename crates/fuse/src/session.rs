@@ -101,7 +101,9 @@ fn notifier(server: &mut Server, device: &Arc<OwnedFd>, minor: u32) -> Option<No
         warn!(%error, "cannot start the thread that notifies the kernel");
         server.cannot_notify();
     }
-    notifier.ok().flatten()
+    let notifier = notifier.ok().flatten()?;
+    server.tell_changes_by(notifier.subscriber());
+    Some(notifier)
 }
 
 /// The dispatcher, behind an injector if the mount has one.

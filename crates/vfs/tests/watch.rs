@@ -1,14 +1,18 @@
 //! Watches. That single events are those of inotify is checked by the oracle, on all drivers.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, Error, OpenFlags, RenameFlags, Vfs, Walk, WatchEvents, WatchId, Watcher, WatcherOptions,
+    At, ChangeByOthers, Context, Credentials, Error, OpenFlags, RenameFlags, Subscriber, Vfs, Walk, WatchEvents,
+    WatchId, Watcher, WatcherOptions,
 };
 
 #[path = "support/collect.rs"]
@@ -259,4 +263,33 @@ fn paths_are_of_one_instant() {
         seen[place.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&path)))] += 1;
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+/// A server that makes the changes of its clients need not be told of them. Another one is.
+#[test]
+fn subscriber_is_told_of_what_it_has_not_changed_itself() {
+    let (vfs, context) = tree();
+    let told: [Arc<Mutex<Vec<String>>>; 2] = Default::default();
+    let subscribers: [Arc<Subscriber>; 2] = told.each_ref().map(|told| {
+        let told = told.clone();
+        let subscriber: Arc<Subscriber> = Arc::new(move |change: ChangeByOthers<'_>| {
+            told.lock().expect("no panic").push(match change {
+                ChangeByOthers::Name { dir, name } => format!("{dir}/{}", String::from_utf8_lossy(name)),
+                change => format!("{change:?}"),
+            });
+        });
+        vfs.subscribe_in_process(&subscriber);
+        subscriber
+    });
+    let take = || told.each_ref().map(|told| std::mem::take(&mut *told.lock().expect("no panic")));
+    let root = vfs.root().ino();
+    Vfs::as_subscriber(&subscribers[0], || make(&vfs, &context, "/a"));
+    assert_eq!(take(), [vec![], vec![format!("{root}/a")]]);
+    let ino = vfs.lookup(&context, At::Cwd, "/a", FOLLOW).expect("there").ino();
+    vfs.chmod(&context, At::Cwd, "/a", 0o600, FOLLOW).expect("changed");
+    let changed = || vec![format!("Inode({ino})")];
+    assert_eq!(take(), [changed(), changed()]);
+    drop(subscribers);
+    vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+    assert_eq!(take(), [const { Vec::<String>::new() }; 2]);
 }

@@ -13,6 +13,7 @@ use crate::{
         directory::Directory,
         inode::{Body, Inode},
         superblock::{Namespace, SuperBlock},
+        watches::Itself,
     },
     types::{FileKind, cred::PermView},
 };
@@ -92,6 +93,20 @@ impl Vfs {
         if let Some(feed) = &self.root_sb().feed {
             feed.subscribe(subscriber);
         }
+    }
+
+    /// As [`Vfs::subscribe`], for the changes that threads of this process make through the
+    /// namespace, except in [`Vfs::as_subscriber`]. The function is called in the middle of the
+    /// operation, which has taken effect. A change of a name is also one of its directory.
+    pub fn subscribe_in_process(&self, subscriber: &Arc<Subscriber>) {
+        self.namespace().observers.watches.change(|table| table.subscribe(subscriber));
+    }
+
+    /// Runs a function whose changes this subscriber makes itself, as a server does for its
+    /// clients. It is not told of them ([`Vfs::subscribe_in_process`]).
+    pub fn as_subscriber<T>(subscriber: &Arc<Subscriber>, run: impl FnOnce() -> T) -> T {
+        let _itself = Itself::new(subscriber);
+        run()
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {

@@ -7,6 +7,7 @@
 use pando_sync::{Guard, Shared, pin};
 
 use crate::{
+    ChangeByOthers,
     objects::{
         dentry::Dentry,
         inode::Inode,
@@ -164,6 +165,9 @@ fn wanted_dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
 #[cold]
 fn inode_event(inode: &Inode, events: WatchEvents) {
     let table = inode.shard.sb.namespace.observers.watches.table();
+    if events.intersects(WatchEvents::ATTRIB | WatchEvents::MODIFY) {
+        table.tell(ChangeByOthers::Inode(inode.ino));
+    }
     for watch in table.of(key_of(inode)).iter().filter(|watch| watch.asks_for(events)) {
         watch.send(events, 0, Vec::new());
     }
@@ -175,6 +179,9 @@ fn inode_event(inode: &Inode, events: WatchEvents) {
 fn name_event(dir: Shared<'_, Dentry>, name: &[u8], events: WatchEvents, cookie: u32, guard: &Guard) {
     let namespace = namespace_of(dir);
     let table = namespace.observers.watches.table();
+    if events.intersects(WatchEvents::CREATE | WatchEvents::DELETE | WatchEvents::MOVE) {
+        table.tell(ChangeByOthers::Name { dir: dir.to_ref().inode().ino, name });
+    }
     for watch in table.of(key_of(dir.to_ref().inode())).iter().filter(|watch| watch.asks_for(events)) {
         watch.send(events, cookie, name.to_vec());
     }

@@ -2,9 +2,10 @@
 //! them.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -12,7 +13,10 @@ use std::{
 
 use pando_sync::lock;
 
-use crate::types::watch_event::{WatchEvent, WatchEvents, WatchId};
+use crate::{
+    ChangeByOthers, Subscriber,
+    types::watch_event::{WatchEvent, WatchEvents, WatchId},
+};
 
 /// What identifies an inode in the namespace: the numbers of its superblock and its own.
 pub(crate) type InodeKey = (u64, u64);
@@ -37,6 +41,41 @@ pub(crate) struct Table {
     asked: [usize; 16],
     /// How many watch everything below a directory.
     recursive: usize,
+    /// Functions that are told of all changes in the namespace.
+    subscribers: Vec<Weak<Subscriber>>,
+}
+
+/// What subscribers are told of.
+const CHANGES: WatchEvents = WatchEvents::CREATE
+    .union(WatchEvents::DELETE)
+    .union(WatchEvents::MOVE)
+    .union(WatchEvents::ATTRIB)
+    .union(WatchEvents::MODIFY);
+
+std::thread_local! {
+    /// The address of the subscriber that makes this thread's changes itself, or 0.
+    static ITSELF: Cell<usize> = const { Cell::new(0) };
+}
+
+fn address_of(subscriber: &Arc<Subscriber>) -> usize {
+    Arc::as_ptr(subscriber).cast::<()>() as usize
+}
+
+/// While this is there, the subscriber is not told of changes that this thread makes.
+pub(crate) struct Itself {
+    before: usize,
+}
+
+impl Itself {
+    pub(crate) fn new(subscriber: &Arc<Subscriber>) -> Self {
+        Self { before: ITSELF.replace(address_of(subscriber)) }
+    }
+}
+
+impl Drop for Itself {
+    fn drop(&mut self) {
+        ITSELF.set(self.before);
+    }
 }
 
 /// The watch of an inode.
@@ -80,14 +119,31 @@ impl Table {
 
     /// Counts a watch that is there now, or is gone.
     fn count(&mut self, watch: &Watch, is_there: bool) {
-        let count = |counter: &mut usize| *counter = if is_there { *counter + 1 } else { *counter - 1 };
         // A watch also has to end.
-        let asked = watch.events | WatchEvents::DELETE_SELF | WatchEvents::UNMOUNT;
-        let bits = (0..self.asked.len()).filter(|bit| asked.bits() & 1 << bit != 0);
-        bits.for_each(|bit| count(&mut self.asked[bit]));
-        if watch.recursive {
-            count(&mut self.recursive);
+        self.count_asked(watch.events | WatchEvents::DELETE_SELF | WatchEvents::UNMOUNT, is_there);
+        self.recursive = changed(self.recursive, usize::from(watch.recursive), is_there);
+    }
+
+    fn count_asked(&mut self, asked: WatchEvents, is_there: bool) {
+        for (bit, count) in self.asked.iter_mut().enumerate() {
+            *count = changed(*count, usize::from(asked.bits() & 1 << bit != 0), is_there);
         }
+    }
+
+    /// From now on, this function is told of changes.
+    pub(crate) fn subscribe(&mut self, subscriber: &Arc<Subscriber>) {
+        let before = self.subscribers.len();
+        self.subscribers.retain(|known| known.strong_count() > 0);
+        (self.subscribers.len()..before).for_each(|_| self.count_asked(CHANGES, false));
+        self.count_asked(CHANGES, true);
+        self.subscribers.push(Arc::downgrade(subscriber));
+    }
+
+    /// Tells the subscribers of a change.
+    pub(crate) fn tell(&self, change: ChangeByOthers<'_>) {
+        let itself = ITSELF.try_with(Cell::get).unwrap_or_default();
+        let others = self.subscribers.iter().filter_map(Weak::upgrade);
+        others.filter(|subscriber| address_of(subscriber) != itself).for_each(|subscriber| subscriber(change));
     }
 
     pub(crate) fn of(&self, key: InodeKey) -> &[Watch] {
@@ -130,6 +186,10 @@ impl Table {
     pub(crate) fn inodes_of(&self, sb: u64) -> Vec<InodeKey> {
         self.watches.keys().copied().filter(|(id, _)| *id == sb).collect()
     }
+}
+
+fn changed(count: usize, by: usize, is_there: bool) -> usize {
+    if is_there { count + by } else { count - by }
 }
 
 impl Watch {
