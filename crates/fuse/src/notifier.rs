@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{ChangeByOthers, Exports, Pruner, Subscriber, Vfs};
+use pando_vfs::{ChangeByOthers, Exports, Pruner, Subscriber, Subscription, Vfs};
 use rustix::io::Errno;
 use tracing::{debug, warn};
 use zerocopy::IntoBytes;
@@ -63,6 +63,7 @@ pub(crate) struct Notifier {
     queue: Arc<Queue>,
     /// The tree has only weak references.
     subscriber: Arc<Subscriber>,
+    _in_process: Option<Subscription>,
     _pruner: Arc<Pruner>,
     thread: Option<JoinHandle<()>>,
 }
@@ -168,9 +169,9 @@ impl Notifier {
         let thread = thread::Builder::new().name("pando-notify".into()).spawn(move || kernel.run(&theirs))?;
         if changes {
             vfs.subscribe(&subscriber);
-            vfs.subscribe_in_process(&subscriber);
         }
-        Ok(Some(Self { queue, subscriber, _pruner: pruner, thread: Some(thread) }))
+        let in_process = changes.then(|| vfs.subscribe_in_process(Arc::clone(&subscriber)));
+        Ok(Some(Self { queue, subscriber, _in_process: in_process, _pruner: pruner, thread: Some(thread) }))
     }
 
     /// What the tree tells of changes.

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use pando_sync::{lock, stripe_hint};
+use pando_sync::{Padded, lock, stripe_hint};
 
 /// The bits of a number that count within its run.
 pub(crate) const RUN_BITS: u32 = 8;
@@ -38,17 +38,17 @@ pub(crate) struct InodeNumbers {
     /// The first run that no directory has. Atomic: a single independent value.
     next_run: AtomicU64,
     /// The runs of each directory. Each part is guarded by its own mutex, a leaf.
-    parts: [Mutex<HashMap<u64, Runs>>; PARTS],
+    parts: [Padded<Mutex<HashMap<u64, Runs>>>; PARTS],
 }
 
 impl InodeNumbers {
     pub(crate) fn new(next_run: u64) -> Self {
-        Self { next_run: AtomicU64::new(next_run.max(1)), parts: std::array::from_fn(|_| Mutex::default()) }
+        Self { next_run: AtomicU64::new(next_run.max(1)), parts: std::array::from_fn(|_| Padded::default()) }
     }
 
     /// The part of a directory, and whether another thread had it.
     fn part(&self, dir: u64) -> (MutexGuard<'_, HashMap<u64, Runs>>, bool) {
-        let part = &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS];
+        let part = &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].0;
         match part.try_lock() {
             Ok(part) => (part, false),
             Err(TryLockError::Poisoned(part)) => (part.into_inner(), false),

@@ -39,6 +39,8 @@ impl Space {
 
     /// Some contents occupied so much before, and so much now.
     pub(crate) fn settle(&self, before: u64, now: u64) {
-        self.used.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        if now != before {
+            self.used.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
 }

@@ -11,13 +11,13 @@
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use pando_kv::{Engine, Snapshot, Transaction};
-use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, lock};
+use pando_sync::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, Padded, lock};
 use pando_vfs::{Error, Result};
 
 use crate::{
@@ -36,12 +36,12 @@ pub(crate) struct Staged {
     pub engine: Box<dyn Engine>,
     /// What the engine has. It has every generation whose changes are in no part any more. Guarded
     /// by its own lock, a leaf.
-    snapshot: RwLock<Arc<dyn Snapshot>>,
+    snapshot: BiasedRwLock<Box<dyn Snapshot>>,
     /// Held shared by an operation while it makes its changes, and exclusively when a generation is
     /// closed.
     gate: BiasedRwLock<()>,
     /// Each is guarded by its own mutex, a leaf. Several are taken in their order.
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Padded<Mutex<Part>>>,
     /// The bytes of the changes that are collected, as far as parts have told. Atomic: a hint.
     bytes: AtomicUsize,
 }
@@ -170,8 +170,8 @@ impl Below {
 
 impl Staged {
     pub(crate) fn new(engine: Box<dyn Engine>) -> pando_kv::Result<Self> {
-        let snapshot = RwLock::new(engine.snapshot()?.into());
-        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
+        let snapshot = BiasedRwLock::new(engine.snapshot()?);
+        let parts = (0..PARTS).map(|_| Padded::default()).collect();
         Ok(Self { engine, snapshot, gate: BiasedRwLock::new(()), parts, bytes: AtomicUsize::new(0) })
     }
 
@@ -200,32 +200,33 @@ impl Staged {
 
     fn part(&self, key: &Key) -> MutexGuard<'_, Part> {
         let (group, place) = if key.is_names() { (key.number(), place_of(key)) } else { (key.number() >> RUN_BITS, 0) };
-        lock(&self.parts[part_of(group, place)])
+        lock(&self.parts[part_of(group, place)].0)
     }
 
     /// All parts with names of a directory, in the order of their locks.
     fn parts_of(&self, dir: u64) -> Vec<MutexGuard<'_, Part>> {
         let mut places: [usize; 1 << SPREAD_BITS] = std::array::from_fn(|place| part_of(dir, place));
         places.sort_unstable();
-        places.iter().map(|place| lock(&self.parts[*place])).collect()
+        places.iter().map(|place| lock(&self.parts[*place].0)).collect()
     }
 
     /// Reads from the engine. A snapshot fails for good after a failure of the storage, so then a
     /// new one is taken. `read` may be called twice.
     fn read<T>(&self, read: &mut dyn FnMut(&dyn Snapshot) -> pando_kv::Result<T>) -> Result<T> {
-        let snapshot = Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner));
-        match read(&*snapshot) {
-            Err(pando_kv::Error::Io(_)) => self.renew_snapshot().and_then(|snapshot| read(&*snapshot)),
+        let found = read(&**self.snapshot.read());
+        match found {
+            Err(pando_kv::Error::Io(_)) => self.renew_snapshot().and_then(|()| read(&**self.snapshot.read())),
             found => found,
         }
         .map_err(from_engine)
     }
 
-    fn renew_snapshot(&self) -> pando_kv::Result<Arc<dyn Snapshot>> {
+    /// Waits for threads that read.
+    fn renew_snapshot(&self) -> pando_kv::Result<()> {
         // Under the lock, so that no older one replaces a newer one.
-        let mut place = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-        *place = self.engine.snapshot()?.into();
-        Ok(Arc::clone(&place))
+        let mut place = self.snapshot.write();
+        *place = self.engine.snapshot()?;
+        Ok(())
     }
 
     /// The value of a record.
@@ -447,8 +448,8 @@ impl Staged {
     /// Closes the generation. Its changes are the result. The one before must be
     /// [finished](Staged::finish).
     pub(crate) fn close(&self, _: &Changing<'_>) -> Vec<Batch> {
-        let close = |part: &Mutex<Part>| {
-            let part = &mut *lock(part);
+        let close = |part: &Padded<Mutex<Part>>| {
+            let part = &mut *lock(&part.0);
             debug_assert!(part.committing.is_empty(), "one generation is committed at a time");
             part.committing = Arc::new(std::mem::take(&mut part.collected));
             (part.bytes, part.told) = (0, 0);
@@ -465,7 +466,7 @@ impl Staged {
     pub(crate) fn finish(&self) -> pando_kv::Result<()> {
         self.renew_snapshot()?;
         for part in &self.parts {
-            let old = std::mem::take(&mut lock(part).committing);
+            let old = std::mem::take(&mut lock(&part.0).committing);
             drop(old);
         }
         Ok(())

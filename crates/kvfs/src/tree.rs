@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use pando_sync::{Quota, lock};
+use pando_sync::{Padded, Quota, lock};
 use pando_vfs::{Error, NodeAttr, Record, RecordMask, Result, Xattr};
 
 use crate::{
@@ -89,7 +89,7 @@ impl Generation {
 /// uses.
 #[derive(Default)]
 pub(crate) struct Unnamed {
-    parts: [Mutex<HashSet<u64>>; 16],
+    parts: [Padded<Mutex<HashSet<u64>>>; 16],
     /// Those that it does not use any more, and that are still to be freed. Guarded by its own
     /// mutex, a leaf.
     forgotten: Mutex<Vec<u64>>,
@@ -97,7 +97,7 @@ pub(crate) struct Unnamed {
 
 impl Unnamed {
     fn part(&self, ino: u64) -> MutexGuard<'_, HashSet<u64>> {
-        lock(&self.parts[ino as usize % 16])
+        lock(&self.parts[ino as usize % 16].0)
     }
 
     pub(crate) fn insert(&self, ino: u64) {

@@ -126,11 +126,13 @@ pub struct Watches {
     dirs: HashMap<WatchId, usize>,
     /// The directories that were removed.
     gone: HashSet<usize>,
+    /// How many watches have ended since the last call.
+    ended: usize,
 }
 
 impl Watches {
     pub fn new(vfs: &Vfs) -> Self {
-        Self { watcher: vfs.watcher(WatcherOptions::new()), dirs: HashMap::new(), gone: HashSet::new() }
+        Self { watcher: vfs.watcher(WatcherOptions::new()), dirs: HashMap::new(), gone: HashSet::new(), ended: 0 }
     }
 
     pub fn watch(&mut self, context: &Context, path: &str) -> pando_vfs::Result<()> {
@@ -147,10 +149,16 @@ impl Watches {
             let Some(dir) = watch.and_then(|watch| self.dirs.get(&watch)) else { continue };
             if events.contains(WatchEvents::IGNORED) {
                 self.gone.insert(*dir);
+                self.ended += 1;
             } else if events.intersects(COMPARED) {
                 found.push(seen(*dir, events, cookie, &path, &mut cookies));
             }
         }
         (found, &self.gone)
+    }
+
+    /// How many watches have ended since the last call.
+    pub fn take_ended(&mut self) -> usize {
+        std::mem::take(&mut self.ended)
     }
 }

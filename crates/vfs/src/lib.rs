@@ -259,7 +259,7 @@ pub use handles::{
     context::{At, Context},
     file::File,
     read_ahead::{ReadAhead, ReadAheadProgress},
-    vfs::Vfs,
+    vfs::{Subscription, Vfs},
     watcher::{Watcher, WatcherOptions},
 };
 pub use objects::{cache_counts::CacheCounts, dentry::DentryRef, tables::Pruner};

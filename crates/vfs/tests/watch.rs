@@ -74,11 +74,14 @@ fn everything_below_a_directory_is_watched_also_what_is_made_later() {
 fn watch_of_everything_below_crosses_mount_points() {
     let (vfs, context) = tree();
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let covered = vfs.watcher(WatcherOptions::new());
+    covered.add_recursive(&context, At::Cwd, "/m", WatchEvents::CREATE, FOLLOW).expect("watched");
     vfs.mount(&context, At::Cwd, "/m", MemFs::new(MemOptions::default())).expect("mounted");
     let (all, inner) = (vfs.watcher(WatcherOptions::new()), vfs.watcher(WatcherOptions::new()));
     all.add_recursive(&context, At::Cwd, "/", WatchEvents::CREATE, FOLLOW).expect("watched");
     watch(&inner, &context, "/m", WatchEvents::CREATE);
     make(&vfs, &context, "/m/f");
+    assert_eq!(lines(&covered), ["CREATE f"]);
     vfs.umount(&context, At::Cwd, "/m").expect("unmounted");
     assert_eq!(lines(&all), ["CREATE m/f"]);
     assert_eq!(lines(&inner), ["CREATE f", "UNMOUNT", "IGNORED"]);
@@ -117,6 +120,40 @@ fn reader_that_is_slow_is_told_that_events_were_lost() {
         }
         assert_eq!(lines(&watcher), [format!("CREATE {round}0"), format!("CREATE {round}1"), "Q_OVERFLOW".into()]);
     }
+}
+
+/// What was watched is freed also if the event that says so is lost.
+#[test]
+fn files_are_freed_also_if_events_are_lost() {
+    let (vfs, context) = tree();
+    let watcher = vfs.watcher(WatcherOptions::new().capacity(1).watches(10));
+    for round in 0..3 {
+        for name in 0..10 {
+            let path = format!("/{round}{name}");
+            make(&vfs, &context, &path);
+            watch(&watcher, &context, &path, WatchEvents::MODIFY);
+        }
+        (0..10).for_each(|name| vfs.unlink(&context, At::Cwd, format!("/{round}{name}")).expect("removed"));
+    }
+    assert_eq!(lines(&watcher), ["IGNORED", "Q_OVERFLOW"]);
+}
+
+/// A number that belongs to a watch that has ended does not end another one.
+#[test]
+fn watch_is_removed_by_its_own_number() {
+    let (vfs, context) = tree();
+    let watcher = vfs.watcher(WatcherOptions::new());
+    let file = vfs.open(&context, At::Cwd, "/", OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY, 0o600);
+    let file = file.expect("made");
+    let link = |name| vfs.link(&context, At::Dir(file.dentry()), "", At::Cwd, name, Walk::EMPTY_PATH).map(drop);
+    link("/f").expect("linked");
+    let first = watch(&watcher, &context, "/f", WatchEvents::ATTRIB);
+    watcher.remove(first).expect("there");
+    let second = watch(&watcher, &context, "/f", WatchEvents::ATTRIB);
+    assert_ne!(first, second);
+    assert_eq!(watcher.remove(first), Err(Error::Invalid));
+    vfs.chmod(&context, At::Cwd, "/f", 0o640, FOLLOW).expect("changed");
+    assert_eq!(lines(&watcher), ["IGNORED", "ATTRIB"]);
 }
 
 /// As inotify does, one after the other.
@@ -163,8 +200,18 @@ fn bad_watches_are_refused() {
     assert_eq!(add(&context, "/none", WatchEvents::CREATE), Err(Error::NoEntry));
     assert_eq!(add(&other, "/f", WatchEvents::MODIFY), Err(Error::Access));
     assert_eq!(add(&stranger, "/", WatchEvents::CREATE), Err(Error::CrossDevice));
-    let below = watcher.add_recursive(&context, At::Cwd, "/f", WatchEvents::MODIFY, FOLLOW);
-    assert_eq!(below, Err(Error::NotDirectory));
+    let below =
+        |context: &Context, path: &str| watcher.add_recursive(context, At::Cwd, path, WatchEvents::MODIFY, FOLLOW);
+    assert_eq!(below(&context, "/f"), Err(Error::NotDirectory));
+    assert_eq!(below(&other, "/"), Err(Error::NotPermitted));
+    // A file without a name may only be watched if it may still get one.
+    let open = |flags| vfs.open(&context, At::Cwd, "/", OpenFlags::RDWR | flags, 0o600).expect("made");
+    let tmpfile = OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    for (file, expected) in [(open(tmpfile), true), (open(tmpfile | OpenFlags::EXCL), false)] {
+        let added = watcher.add(&context, At::Dir(file.dentry()), "", WatchEvents::MODIFY, Walk::EMPTY_PATH);
+        assert_eq!(added.map(drop), if expected { Ok(()) } else { Err(Error::NoEntry) });
+    }
+    assert_eq!(lines(&watcher), ["IGNORED"]);
 }
 
 #[test]
@@ -278,9 +325,9 @@ fn subscriber_is_told_of_what_it_has_not_changed_itself() {
                 change => format!("{change:?}"),
             });
         });
-        vfs.subscribe_in_process(&subscriber);
         subscriber
     });
+    let subscriptions = subscribers.each_ref().map(|subscriber| vfs.subscribe_in_process(subscriber.clone()));
     let take = || told.each_ref().map(|told| std::mem::take(&mut *told.lock().expect("no panic")));
     let root = vfs.root().ino();
     Vfs::as_subscriber(&subscribers[0], || make(&vfs, &context, "/a"));
@@ -289,7 +336,7 @@ fn subscriber_is_told_of_what_it_has_not_changed_itself() {
     vfs.chmod(&context, At::Cwd, "/a", 0o600, FOLLOW).expect("changed");
     let changed = || vec![format!("Inode({ino})")];
     assert_eq!(take(), [changed(), changed()]);
-    drop(subscribers);
+    drop(subscriptions);
     vfs.unlink(&context, At::Cwd, "/a").expect("removed");
     assert_eq!(take(), [const { Vec::<String>::new() }; 2]);
 }

@@ -47,6 +47,25 @@ impl Drop for Reclaims {
     }
 }
 
+/// A function that is told of changes, until this is dropped
+/// ([`Vfs::subscribe_in_process`]). It keeps its [`Vfs`] alive.
+pub struct Subscription {
+    vfs: Vfs,
+    subscriber: Arc<Subscriber>,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("vfs", &self.vfs).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.vfs.namespace().observers.watches.change(|table| table.unsubscribe(&self.subscriber));
+    }
+}
+
 /// A tree mounted in another.
 pub(crate) struct Mount {
     pub point: DentryRef,
@@ -98,8 +117,10 @@ impl Vfs {
     /// As [`Vfs::subscribe`], for the changes that threads of this process make through the
     /// namespace, except in [`Vfs::as_subscriber`]. The function is called in the middle of the
     /// operation, which has taken effect. A change of a name is also one of its directory.
-    pub fn subscribe_in_process(&self, subscriber: &Arc<Subscriber>) {
-        self.namespace().observers.watches.change(|table| table.subscribe(subscriber));
+    #[must_use = "the subscription ends when this is dropped"]
+    pub fn subscribe_in_process(&self, subscriber: Arc<Subscriber>) -> Subscription {
+        self.namespace().observers.watches.change(|table| table.subscribe(subscriber.clone()));
+        Subscription { vfs: self.clone(), subscriber }
     }
 
     /// Runs a function whose changes this subscriber makes itself, as a server does for its

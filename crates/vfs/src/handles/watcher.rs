@@ -5,9 +5,9 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering, fence},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use pando_sync::{lock, pin};
@@ -76,7 +76,7 @@ impl Default for WatcherOptions {
 /// kernel does without asking the server, such as reads from its cache, and writes to a mapping.
 ///
 /// It keeps its [`Vfs`] alive, and what it watches stays in the cache. A watched file that is
-/// removed is freed when the watcher has received [`WatchEvents::IGNORED`] for it.
+/// removed is freed when the watcher is called next.
 ///
 /// ```
 /// use pando_memfs::{MemFs, MemOptions};
@@ -123,11 +123,10 @@ impl Vfs {
 
 impl Watcher {
     /// Watches a file, or a directory and what has a name in it (inotify_add_watch). If this
-    /// watcher has a watch of this inode already, that one gets these events, and its number is the
-    /// result.
+    /// watcher has a watch of this inode already, this one takes its place and number.
     ///
     /// # Errors
-    /// EACCES without read permission, EINVAL if no event is asked for or one that cannot be,
+    /// ENOENT for a file that has lost its last name, ESTALE if its tree is unmounted; EACCES without read permission, EINVAL if no event is asked for or one that cannot be,
     /// ENOSPC if there are too many watches, EXDEV for a context of another namespace, and those of
     /// the walk.
     pub fn add(
@@ -145,7 +144,8 @@ impl Watcher {
     /// and in trees that are mounted there.
     ///
     /// # Errors
-    /// ENOTDIR for anything but a directory, and those of [`Watcher::add`].
+    /// EPERM for a caller without the capability, ENOTDIR for anything but a directory, and those of
+    /// [`Watcher::add`].
     pub fn add_recursive(
         &self,
         context: &Context,
@@ -172,9 +172,14 @@ impl Watcher {
         let inode = dentry.0.inode();
         if recursive {
             dentry.0.expect_dir()?;
+            if !context.capable() {
+                // Names would be shown of directories that the caller may not read.
+                return Err(Error::NotPermitted);
+            }
         }
         context.check(inode, Access::READ, &pin())?;
         let id = WatchId(self.next.fetch_add(1, Ordering::Relaxed));
+        self.release_ended();
         let mut watched = lock(&self.watched);
         let may_be_new = watched.len() < self.options.watches;
         let key = key_of(inode);
@@ -185,9 +190,19 @@ impl Watcher {
         });
         let found = found.ok_or(Error::NoSpace)?;
         if found == id {
-            watched.insert(id, dentry);
+            watched.insert(id, dentry.clone());
         }
-        Ok(found)
+        drop(watched);
+        // Either this thread sees that the last name is gone, or the thread that removes it sees
+        // the watch.
+        fence(Ordering::SeqCst);
+        let inode_is_gone = inode.is_unlinked(&pin()) && (inode.is_dir() || !inode.links.has_or_may_get_name());
+        let gone = inode.shard.sb.expect_mounted().and(if inode_is_gone { Err(Error::NoEntry) } else { Ok(()) });
+        match gone {
+            // Otherwise the watch has ended as others do.
+            Err(error) if self.end(&dentry, found) => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// Ends a watch (inotify_rm_watch). Its events that were not received yet stay in the queue.
@@ -195,13 +210,15 @@ impl Watcher {
     /// # Errors
     /// EINVAL if there is no such watch.
     pub fn remove(&self, watch: WatchId) -> Result<()> {
-        let gone = lock(&self.watched).remove(&watch).ok_or(Error::Invalid)?;
-        if self.end(&gone) { Ok(()) } else { Err(Error::Invalid) }
+        let watched = lock(&self.watched).get(&watch).cloned().ok_or(Error::Invalid)?;
+        let was_there = self.end(&watched, watch);
+        self.release_ended();
+        if was_there { Ok(()) } else { Err(Error::Invalid) }
     }
 
-    /// Ends the watch of an inode, if it is still there.
-    fn end(&self, watched: &DentryRef) -> bool {
-        let is_own = |watch: &Watch| Arc::ptr_eq(&watch.queue, &self.queue);
+    /// Ends a watch, if it is still there.
+    fn end(&self, watched: &DentryRef, id: WatchId) -> bool {
+        let is_own = |watch: &Watch| watch.id == id && Arc::ptr_eq(&watch.queue, &self.queue);
         let key = key_of(watched.0.inode());
         self.vfs.namespace().observers.watches.change(|table| table.remove(key, WatchEvents::empty(), is_own))
     }
@@ -209,34 +226,33 @@ impl Watcher {
     /// The next event, if there is one.
     #[must_use]
     pub fn try_recv(&self) -> Option<WatchEvent> {
-        self.received(self.queue.pop(None))
+        self.recv_timeout(Duration::ZERO)
     }
 
     /// The next event. Waits for one, at most this long.
     #[must_use]
     pub fn recv_timeout(&self, timeout: Duration) -> Option<WatchEvent> {
-        // A time that is too far away to be told is a day from now, again and again.
-        let day = || Instant::now() + Duration::from_secs(24 * 60 * 60);
-        let deadline = Instant::now().checked_add(timeout).unwrap_or_else(day);
-        self.received(self.queue.pop(Some(deadline)))
+        let event = self.queue.pop(timeout);
+        self.release_ended();
+        event
     }
 
-    fn received(&self, event: Option<WatchEvent>) -> Option<WatchEvent> {
-        let event = event?;
-        if event.events.contains(WatchEvents::IGNORED)
-            && let Some(watch) = event.watch
-        {
-            let gone = lock(&self.watched).remove(&watch);
+    /// Releases what was watched by watches that have ended.
+    fn release_ended(&self) {
+        let ended = self.queue.take_ended();
+        if !ended.is_empty() {
+            let mut watched = lock(&self.watched);
+            let gone: Vec<DentryRef> = ended.iter().filter_map(|watch| watched.remove(watch)).collect();
             // Dropped without the lock.
+            drop(watched);
             drop(gone);
         }
-        Some(event)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         let watched = std::mem::take(&mut *lock(&self.watched));
-        watched.values().for_each(|watched| _ = self.end(watched));
+        watched.iter().for_each(|(id, watched)| _ = self.end(watched, *id));
     }
 }

@@ -1,8 +1,8 @@
 //! The hooks in the operations: they queue events. Analogous to include/linux/fsnotify.h.
 //!
 //! Each is one load if no watch asks for its events. Those of names are called with the name
-//! locked, and none after an error. A hook takes the lock of the table and those of queues, for
-//! some instructions, and waits for nothing else.
+//! locked, and none after an error. A hook holds the lock of the table meanwhile, and takes those
+//! of queues.
 
 use pando_sync::{Guard, Shared, pin};
 
@@ -13,7 +13,7 @@ use crate::{
         inode::Inode,
         path::place_of,
         superblock::{Namespace, SuperBlock},
-        watches::InodeKey,
+        watches::{InodeKey, Table, Watch},
     },
     types::watch_event::WatchEvents,
 };
@@ -44,7 +44,9 @@ pub(crate) fn linked(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard:
 #[inline]
 pub(crate) fn removed(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard: &Guard) {
     if namespace_of(dir).wants(WatchEvents::DELETE | WatchEvents::DELETE_SELF | WatchEvents::ATTRIB) {
-        if !inode.is_dir() {
+        if inode.is_dir() {
+            tell(inode, ChangeByOthers::Inode(inode.ino));
+        } else {
             inode_event(inode, WatchEvents::ATTRIB);
         }
         name_event(dir, name, with_kind(WatchEvents::DELETE, inode.is_dir()), 0, guard);
@@ -78,6 +80,7 @@ pub(crate) fn moved(
             inode_event(replaced, with_kind(WatchEvents::ATTRIB, replaced.is_dir()));
         }
         inode_event(inode, WatchEvents::MOVE_SELF);
+        tell(inode, ChangeByOthers::Inode(inode.ino));
         if let Some(replaced) = replaced {
             inode_removed(replaced, guard);
         }
@@ -112,6 +115,26 @@ pub(crate) fn opened(dentry: Shared<'_, Dentry>) {
 #[inline]
 pub(crate) fn closed(dentry: Shared<'_, Dentry>, writes: bool) {
     dentry_event(dentry, if writes { WatchEvents::CLOSE_WRITE } else { WatchEvents::CLOSE_NOWRITE });
+}
+
+/// The time of the last access was set.
+pub(crate) fn atime_set(dentry: Shared<'_, Dentry>) {
+    accessed(dentry);
+    if namespace_of(dentry).wants(WatchEvents::ATTRIB) {
+        let inode = dentry.to_ref().inode();
+        tell(inode, ChangeByOthers::Inode(inode.ino));
+    }
+}
+
+/// A name leads to the root of a tree that was mounted there, or does so no more.
+pub(crate) fn covered(point: Shared<'_, Dentry>) {
+    if namespace_of(point).wants(WatchEvents::CREATE) {
+        let guard = pin();
+        if let Some((dir, name, _)) = place_of(point, &guard) {
+            let dir = dir.to_ref().inode();
+            tell(dir, ChangeByOthers::Name { dir: dir.ino, name });
+        }
+    }
 }
 
 /// A tree was unmounted. Its watches end.
@@ -155,68 +178,115 @@ fn dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
 fn wanted_dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
     let guard = pin();
     let events = with_kind(events, dentry.to_ref().is_dir());
-    if let Some((dir, name, _)) = place_of(dentry, &guard) {
-        name_event(dir, name, events, 0, &guard);
-    }
+    let place = || place_of(dentry, &guard).map(|(dir, name, _)| (dir, name));
+    event_at(namespace_of(dentry), &place, events, 0, &guard);
     inode_event(dentry.to_ref().inode(), events);
 }
 
 /// An event for the watches of the inode itself.
 #[cold]
 fn inode_event(inode: &Inode, events: WatchEvents) {
-    let table = inode.shard.sb.namespace.observers.watches.table();
     if events.intersects(WatchEvents::ATTRIB | WatchEvents::MODIFY) {
-        table.tell(ChangeByOthers::Inode(inode.ino));
+        tell(inode, ChangeByOthers::Inode(inode.ino));
     }
+    let table = inode.shard.sb.namespace.observers.watches.table();
     for watch in table.of(key_of(inode)).iter().filter(|watch| watch.asks_for(events)) {
         watch.send(events, 0, Vec::new());
     }
 }
 
-/// An event of a name, for the watches of its directory, and for those of everything below a
-/// directory above.
+/// An event of a name.
 #[cold]
 fn name_event(dir: Shared<'_, Dentry>, name: &[u8], events: WatchEvents, cookie: u32, guard: &Guard) {
-    let namespace = namespace_of(dir);
+    tell(dir.to_ref().inode(), ChangeByOthers::Name { dir: dir.to_ref().inode().ino, name });
+    event_at(namespace_of(dir), &|| Some((dir, name)), events, cookie, guard);
+}
+
+/// Tells subscribers of a change.
+fn tell(inode: &Inode, change: ChangeByOthers<'_>) {
+    inode.shard.sb.namespace.observers.watches.table().tell(change);
+}
+
+/// A name, and its directory.
+type Place<'g> = (Shared<'g, Dentry>, &'g [u8]);
+
+/// An event for the watches of the directory that has a name, and for those of everything below a
+/// directory above.
+fn event_at<'g>(
+    namespace: &Namespace,
+    place: &dyn Fn() -> Option<Place<'g>>,
+    events: WatchEvents,
+    cookie: u32,
+    guard: &'g Guard,
+) {
     let table = namespace.observers.watches.table();
-    if events.intersects(WatchEvents::CREATE | WatchEvents::DELETE | WatchEvents::MOVE) {
-        table.tell(ChangeByOthers::Name { dir: dir.to_ref().inode().ino, name });
-    }
-    for watch in table.of(key_of(dir.to_ref().inode())).iter().filter(|watch| watch.asks_for(events)) {
-        watch.send(events, cookie, name.to_vec());
-    }
-    if table.has_recursive() {
-        for (key, path) in above(namespace, dir, guard) {
-            for watch in table.of(key).iter().filter(|watch| watch.recursive && watch.asks_for(events)) {
-                watch.send(events, cookie, [&path, name].concat());
+    if !table.has_recursive() {
+        if let Some((dir, name)) = place() {
+            for watch in table.of(key_of(dir.to_ref().inode())).iter().filter(|watch| watch.asks_for(events)) {
+                watch.send(events, cookie, name.to_vec());
             }
         }
+        return;
     }
-}
-
-/// The directories above a directory, each with the path from there to it, which ends with a slash.
-/// As they were at one instant.
-fn above(namespace: &Namespace, dir: Shared<'_, Dentry>, guard: &Guard) -> Vec<(InodeKey, Vec<u8>)> {
-    loop {
+    // All of this is to be of one instant. Only the move of a directory can make it inconsistent.
+    for _ in 0..TRIES {
         let sequence = namespace.rename_seq.read_begin();
-        let found = climb(dir, guard);
+        let found = place().map(|place| Climb::new(&table, place, events, guard));
         if !namespace.rename_seq.read_retry(sequence) {
-            return found;
+            found.into_iter().for_each(|climb| climb.send(events, cookie));
+            return;
         }
     }
+    table.lose_events();
 }
 
-fn climb(dir: Shared<'_, Dentry>, guard: &Guard) -> Vec<(InodeKey, Vec<u8>)> {
-    let (mut found, mut here, mut path) = (Vec::new(), dir, Vec::new());
-    loop {
-        if let Some((parent, name, _)) = place_of(here, guard) {
-            path.splice(0..0, name.iter().copied().chain([b'/']));
-            found.push((key_of(parent.to_ref().inode()), path.clone()));
-            here = parent;
-        } else if let Some(covered) = here.to_ref().sb().mountpoint.load(guard) {
-            here = covered;
-        } else {
-            return found;
+/// How often a path is climbed while directories are being moved. This thread may hold locks of
+/// names, so it cannot stop the moves. Each of them takes longer than a climb.
+const TRIES: usize = 1000;
+
+/// The watches that an event is for, and the path from their directories to its object.
+struct Climb<'t, 'g> {
+    /// From the last component up.
+    names: Vec<&'g [u8]>,
+    /// Each with the number of components from its directory on.
+    watches: Vec<(&'t Watch, usize)>,
+}
+
+impl<'t, 'g> Climb<'t, 'g> {
+    fn new(table: &'t Table, (dir, name): Place<'g>, events: WatchEvents, guard: &'g Guard) -> Self {
+        let mut climb = Self { names: vec![name], watches: Vec::new() };
+        climb.find(table, dir, events, |_| true);
+        let mut here = dir;
+        loop {
+            if let Some((parent, name, _)) = place_of(here, guard) {
+                climb.names.push(name);
+                here = parent;
+            } else if let Some(covered) = here.to_ref().sb().mountpoint.load(guard) {
+                here = covered;
+            } else {
+                return climb;
+            }
+            climb.find(table, here, events, |watch| watch.recursive);
+        }
+    }
+
+    /// Adds the watches of a directory.
+    fn find(
+        &mut self,
+        table: &'t Table,
+        dir: Shared<'_, Dentry>,
+        events: WatchEvents,
+        is_for: impl Fn(&Watch) -> bool,
+    ) {
+        let watches = table.of(key_of(dir.to_ref().inode())).iter();
+        let wanted = watches.filter(|watch| watch.asks_for(events) && is_for(watch));
+        self.watches.extend(wanted.map(|watch| (watch, self.names.len())));
+    }
+
+    fn send(&self, events: WatchEvents, cookie: u32) {
+        for (watch, components) in &self.watches {
+            let path: Vec<&[u8]> = self.names[..*components].iter().rev().copied().collect();
+            watch.send(events, cookie, path.join(&b'/'));
         }
     }
 }

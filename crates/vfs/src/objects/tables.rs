@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use pando_sync::{Counted, Counter, Departures, Striped, lock};
+use pando_sync::{Counted, Counter, Departures, Padded, Striped, lock};
 
 use crate::{
     VfsOptions,
@@ -117,7 +117,7 @@ const FORGET_PARTS: usize = 64;
 /// loaded again is removed.
 pub(crate) struct Forgets {
     /// Each part is guarded by its own mutex, a leaf.
-    parts: [Mutex<BTreeSet<u64>>; FORGET_PARTS],
+    parts: [Padded<Mutex<BTreeSet<u64>>>; FORGET_PARTS],
     /// A bit for each part: whether it may have numbers that no thread is about to send. Atomic,
     /// with release and acquire.
     strays: AtomicU64,
@@ -125,7 +125,7 @@ pub(crate) struct Forgets {
 
 impl Default for Forgets {
     fn default() -> Self {
-        Self { parts: std::array::from_fn(|_| Mutex::default()), strays: AtomicU64::new(0) }
+        Self { parts: std::array::from_fn(|_| Padded::default()), strays: AtomicU64::new(0) }
     }
 }
 
@@ -135,7 +135,7 @@ impl Forgets {
     }
 
     fn part(&self, ino: u64) -> MutexGuard<'_, BTreeSet<u64>> {
-        lock(&self.parts[Self::part_of(ino)])
+        lock(&self.parts[Self::part_of(ino)].0)
     }
 
     /// Adds a number. The caller sends it, or calls [`Forgets::leave_to_others`].
@@ -170,7 +170,7 @@ impl Forgets {
 
     fn numbers_in(&self, wanted: impl Fn(usize) -> bool) -> Vec<u64> {
         let parts = self.parts.iter().enumerate().filter(|(index, _)| wanted(*index));
-        parts.flat_map(|(_, part)| lock(part).iter().copied().collect::<Vec<_>>()).collect()
+        parts.flat_map(|(_, part)| lock(&part.0).iter().copied().collect::<Vec<_>>()).collect()
     }
 }
 

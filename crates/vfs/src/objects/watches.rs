@@ -5,10 +5,10 @@ use std::{
     cell::Cell,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use pando_sync::lock;
@@ -42,7 +42,7 @@ pub(crate) struct Table {
     /// How many watch everything below a directory.
     recursive: usize,
     /// Functions that are told of all changes in the namespace.
-    subscribers: Vec<Weak<Subscriber>>,
+    subscribers: Vec<Arc<Subscriber>>,
 }
 
 /// What subscribers are told of.
@@ -131,19 +131,30 @@ impl Table {
     }
 
     /// From now on, this function is told of changes.
-    pub(crate) fn subscribe(&mut self, subscriber: &Arc<Subscriber>) {
-        let before = self.subscribers.len();
-        self.subscribers.retain(|known| known.strong_count() > 0);
-        (self.subscribers.len()..before).for_each(|_| self.count_asked(CHANGES, false));
+    pub(crate) fn subscribe(&mut self, subscriber: Arc<Subscriber>) {
         self.count_asked(CHANGES, true);
-        self.subscribers.push(Arc::downgrade(subscriber));
+        self.subscribers.push(subscriber);
+    }
+
+    /// This function is told of changes no more.
+    pub(crate) fn unsubscribe(&mut self, subscriber: &Arc<Subscriber>) {
+        if let Some(place) = self.subscribers.iter().position(|known| Arc::ptr_eq(known, subscriber)) {
+            self.subscribers.swap_remove(place);
+            self.count_asked(CHANGES, false);
+        }
     }
 
     /// Tells the subscribers of a change.
     pub(crate) fn tell(&self, change: ChangeByOthers<'_>) {
         let itself = ITSELF.try_with(Cell::get).unwrap_or_default();
-        let others = self.subscribers.iter().filter_map(Weak::upgrade);
-        others.filter(|subscriber| address_of(subscriber) != itself).for_each(|subscriber| subscriber(change));
+        let others = self.subscribers.iter().filter(|subscriber| address_of(subscriber) != itself);
+        others.for_each(|subscriber| subscriber(change));
+    }
+
+    /// An event for watches of everything below a directory is lost.
+    pub(crate) fn lose_events(&self) {
+        let recursive = self.watches.values().flatten().filter(|watch| watch.recursive);
+        recursive.for_each(|watch| lock(&watch.queue.state).overflow());
     }
 
     pub(crate) fn of(&self, key: InodeKey) -> &[Watch] {
@@ -204,6 +215,7 @@ impl Watch {
             .into_iter()
             .filter(|events| !events.is_empty())
             .for_each(|events| self.send(events, 0, Vec::new()));
+        lock(&self.queue.state).ended.push(self.id);
     }
 
     /// Queues an event.
@@ -225,6 +237,18 @@ struct QueueState {
     events: VecDeque<WatchEvent>,
     /// The last event is Q_OVERFLOW.
     has_overflowed: bool,
+    /// The watches that have ended since the watcher has asked.
+    ended: Vec<WatchId>,
+}
+
+impl QueueState {
+    /// Says that events are lost, from now on until all before were received.
+    fn overflow(&mut self) {
+        if !std::mem::replace(&mut self.has_overflowed, true) {
+            let lost = WatchEvent { watch: None, events: WatchEvents::Q_OVERFLOW, cookie: 0, path: Vec::new() };
+            self.events.push_back(lost);
+        }
+    }
 }
 
 impl Queue {
@@ -239,28 +263,27 @@ impl Queue {
             return;
         }
         if state.events.len() >= self.capacity {
-            state.has_overflowed = true;
-            let lost = WatchEvent { watch: None, events: WatchEvents::Q_OVERFLOW, cookie: 0, path: Vec::new() };
-            state.events.push_back(lost);
+            state.overflow();
         } else {
             state.events.push_back(event);
         }
         self.filled.notify_one();
     }
 
-    /// The next event. Waits for one until `deadline`.
-    pub(crate) fn pop(&self, deadline: Option<Instant>) -> Option<WatchEvent> {
+    /// The next event. Waits for one, this long at most.
+    pub(crate) fn pop(&self, timeout: Duration) -> Option<WatchEvent> {
+        let is_empty = |state: &mut QueueState| state.events.is_empty();
         let mut state = lock(&self.state);
-        loop {
-            if let Some(event) = state.events.pop_front() {
-                state.has_overflowed &= !state.events.is_empty();
-                return Some(event);
-            }
-            let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return None;
-            }
-            state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        if is_empty(&mut state) && !timeout.is_zero() {
+            state = self.filled.wait_timeout_while(state, timeout, is_empty).unwrap_or_else(PoisonError::into_inner).0;
         }
+        let event = state.events.pop_front()?;
+        state.has_overflowed &= !state.events.is_empty();
+        Some(event)
+    }
+
+    /// The watches that have ended since the last call.
+    pub(crate) fn take_ended(&self) -> Vec<WatchId> {
+        std::mem::take(&mut lock(&self.state).ended)
     }
 }

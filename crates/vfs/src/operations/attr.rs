@@ -236,7 +236,7 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
     match [to.atime, to.mtime].map(|time| !matches!(time, SetTime::Omit)) {
         [true, true] => notify::attr_changed(dentry.0.as_shared()),
         [false, true] => notify::modified(dentry.0.as_shared()),
-        [true, false] => notify::accessed(dentry.0.as_shared()),
+        [true, false] => notify::atime_set(dentry.0.as_shared()),
         [false, false] => {}
     }
     Ok(())

@@ -53,7 +53,7 @@ impl File {
                 Err(Error::NotSupported) => self.copy_parts(offset, from, from_offset, len.min(MOST))?,
                 copied => copied?,
             };
-            self.after_copy(from, copied)
+            self.written(copied)
         })
     }
 
@@ -66,17 +66,9 @@ impl File {
             let source = from.backing_file()?.ok_or(Error::NotSupported)?;
             match self.check_copy(offset, from, from_offset, len)? {
                 0 => Ok(0),
-                len => self.after_copy(from, self.copy_from_host(offset, from, (&source, from_offset), len)?),
+                len => self.written(self.copy_from_host(offset, from, (&source, from_offset), len)?),
             }
         })
-    }
-
-    /// After a copy of `count` bytes.
-    fn after_copy(&self, from: &Self, count: usize) -> Result<usize> {
-        if count > 0 {
-            notify::accessed(from.dentry().0.as_shared());
-        }
-        self.written(count)
     }
 
     /// The checks of `generic_copy_file_checks()`, in its order. Returns how many bytes there are
@@ -132,6 +124,9 @@ impl File {
             contents.copy_from(offset, source, source_offset, len.min(room))
         })?;
         from.note_access();
+        if copied > 0 {
+            notify::accessed(from.dentry().0.as_shared());
+        }
         Ok(copied)
     }
 

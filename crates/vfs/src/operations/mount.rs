@@ -125,6 +125,7 @@ impl Vfs {
                 drop(root.0.sb().mountpoint.swap(Some(point.0.clone())));
                 drop(directory.mounted.swap(Some(root.0.clone())));
             });
+            notify::covered(point.0.as_shared());
             Ok(())
         })
     }
@@ -165,6 +166,7 @@ impl Vfs {
         drop(seq);
         shut_down(&mount.root);
         notify::unmounted(mount.root.0.sb());
+        notify::covered(mount.point.0.as_shared());
         Ok(())
     }
 

@@ -47,8 +47,8 @@ impl Vfs {
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(false), guard)?;
             let gone = bound.unlink_file(guard)?;
-            notify::removed(bound.dir, name, bound.inode(), guard);
             locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.all_removed();
+            notify::removed(bound.dir, name, bound.inode(), guard);
             drop(gone);
             Ok(Commit::Local(()))
         })
@@ -83,8 +83,8 @@ impl Vfs {
             bound.may_delete(context, Some(true), guard)?;
             bound.expect_no_mount()?;
             let gone = bound.remove_empty_dir(holds_an_entry, guard)?;
-            notify::removed(bound.dir, name, bound.inode(), guard);
             locks.collect = forget_name(bound.dentry, guard);
+            notify::removed(bound.dir, name, bound.inode(), guard);
             drop(gone);
             Ok(Commit::Local(()))
         })

@@ -32,11 +32,13 @@ bitflags! {
         const DELETE_SELF = 0x400;
         /// The watched file or directory was moved.
         const MOVE_SELF = 0x800;
-        /// The tree of the watched file was unmounted. The watch ends. Always reported.
+        /// The tree of the watched file was unmounted. The watch ends. Reported as IGNORED is.
         const UNMOUNT = 0x2000;
-        /// The queue was full, and events were lost. Belongs to no watch. Always reported.
+        /// Events were lost, because the queue was full, or because directories above were moved
+        /// all the time. Belongs to no watch. Always reported.
         const Q_OVERFLOW = 0x4000;
-        /// The watch has ended: it was removed, or the file or its tree is gone. Always reported.
+        /// The watch has ended: it was removed, or the file or its tree is gone. Always reported,
+        /// unless the queue is full.
         const IGNORED = 0x8000;
         /// Said in addition: the object is a directory.
         const ISDIR = 0x4000_0000;

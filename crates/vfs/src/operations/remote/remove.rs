@@ -73,8 +73,8 @@ impl PreparedChange for Remove {
         let gone = if self.is_dir { bound.remove_empty_dir(|_, _| false, guard)? } else { bound.unlink_file(guard)? };
         self.place.insert_negative(guard);
         self.place.entries_changed();
-        notify::removed(bound.dir, bound.name, bound.inode(), guard);
         locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.all_removed();
+        notify::removed(bound.dir, bound.name, bound.inode(), guard);
         drop(gone);
         Ok(())
     }
