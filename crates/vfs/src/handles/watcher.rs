@@ -126,9 +126,9 @@ impl Watcher {
     /// watcher has a watch of this inode already, this one takes its place and number.
     ///
     /// # Errors
-    /// ENOENT for a file that has lost its last name, ESTALE if its tree is unmounted; EACCES without read permission, EINVAL if no event is asked for or one that cannot be,
-    /// ENOSPC if there are too many watches, EXDEV for a context of another namespace, and those of
-    /// the walk.
+    /// ENOENT for a file that has lost its last name, ESTALE if its tree is unmounted, EACCES
+    /// without read permission, EINVAL if no event is asked for or one that cannot be, ENOSPC if
+    /// there are too many watches, EXDEV for a context of another namespace, and those of the walk.
     pub fn add(
         &self,
         context: &Context,
@@ -144,8 +144,8 @@ impl Watcher {
     /// and in trees that are mounted there.
     ///
     /// # Errors
-    /// EPERM for a caller without the capability, ENOTDIR for anything but a directory, and those of
-    /// [`Watcher::add`].
+    /// EPERM for a caller without the capability, ENOTDIR for anything but a directory, and those
+    /// of [`Watcher::add`].
     pub fn add_recursive(
         &self,
         context: &Context,
