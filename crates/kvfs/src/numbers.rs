@@ -1,12 +1,13 @@
 //! Inode numbers. Each directory takes those of its files from a run of its own, so that their
 //! records stand side by side. When two threads want a number at the same time, for one directory
-//! or for others of its part, it takes several runs from then on. Each thread uses one of them, so
-//! that threads seldom need one part of the records. A number is never used again.
+//! or for others of its part, it takes several runs from then on, each of them for some threads. So
+//! threads seldom need one part of the records, or one line of memory. A number is never used
+//! again.
 
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, TryLockError,
+        Mutex, TryLockError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -22,49 +23,71 @@ const PARTS: usize = 16;
 /// The most directories of a part whose runs are remembered.
 const DIRECTORIES: usize = 4096;
 /// The most runs of a directory.
-const RUNS: usize = 4;
+const RUNS: usize = 16;
+/// In place of the next number: the directory has a run for each stripe.
+const SEVERAL: u64 = u64::MAX;
 
-/// The runs of a directory.
-#[derive(Default)]
-struct Runs {
-    /// The next number of each run. 0: there is no run, or it is used up.
-    next: [u64; RUNS],
-    /// Each thread uses one of them. Otherwise there is one run.
-    one_each: bool,
-}
+/// The next numbers of directories, by the number of the directory. 0: its run is used up.
+type Next = HashMap<u64, u64>;
 
-/// See the module.
+/// See the module. Each mutex is a leaf.
 pub(crate) struct InodeNumbers {
     /// The first run that no directory has. Atomic: a single independent value.
     next_run: AtomicU64,
-    /// The runs of each directory. Each part is guarded by its own mutex, a leaf.
-    parts: [Padded<Mutex<HashMap<u64, Runs>>>; PARTS],
+    /// The runs of directories that have one for all threads.
+    parts: [Padded<Mutex<Next>>; PARTS],
+    /// The runs of the others, for the threads of each stripe.
+    stripes: [Padded<Mutex<Next>>; RUNS],
 }
 
 impl InodeNumbers {
     pub(crate) fn new(next_run: u64) -> Self {
-        Self { next_run: AtomicU64::new(next_run.max(1)), parts: std::array::from_fn(|_| Padded::default()) }
-    }
-
-    /// The part of a directory, and whether another thread had it.
-    fn part(&self, dir: u64) -> (MutexGuard<'_, HashMap<u64, Runs>>, bool) {
-        let part = &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].0;
-        match part.try_lock() {
-            Ok(part) => (part, false),
-            Err(TryLockError::Poisoned(part)) => (part.into_inner(), false),
-            Err(TryLockError::WouldBlock) => (lock(part), true),
+        Self {
+            next_run: AtomicU64::new(next_run.max(1)),
+            parts: std::array::from_fn(|_| Padded::default()),
+            stripes: std::array::from_fn(|_| Padded::default()),
         }
     }
 
     /// A new number for an inode of a directory.
     pub(crate) fn next(&self, dir: u64) -> u64 {
-        let (mut part, was_held) = self.part(dir);
-        if part.len() >= DIRECTORIES && !part.contains_key(&dir) {
-            part.clear();
+        let stripe = &self.stripes[stripe_hint() % RUNS].0;
+        if let Some(next) = lock(stripe).get_mut(&dir) {
+            return self.take(next);
         }
-        let runs = part.entry(dir).or_default();
-        runs.one_each |= was_held;
-        let next = &mut runs.next[if runs.one_each { stripe_hint() % RUNS } else { 0 }];
+        let (mut part, was_held) = match self.part(dir).try_lock() {
+            Ok(part) => (part, false),
+            Err(TryLockError::Poisoned(part)) => (part.into_inner(), false),
+            Err(TryLockError::WouldBlock) => (lock(self.part(dir)), true),
+        };
+        if was_held || part.get(&dir) == Some(&SEVERAL) {
+            self.insert(&mut part, dir, SEVERAL);
+            drop(part);
+            let mut stripe = lock(stripe);
+            let mut next = stripe.get(&dir).copied().unwrap_or_default();
+            let number = self.take(&mut next);
+            self.insert(&mut stripe, dir, next);
+            return number;
+        }
+        let mut next = part.get(&dir).copied().unwrap_or_default();
+        let number = self.take(&mut next);
+        self.insert(&mut part, dir, next);
+        number
+    }
+
+    fn part(&self, dir: u64) -> &Mutex<Next> {
+        &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].0
+    }
+
+    fn insert(&self, runs: &mut Next, dir: u64, next: u64) {
+        if runs.len() >= DIRECTORIES && !runs.contains_key(&dir) {
+            runs.clear();
+        }
+        runs.insert(dir, next);
+    }
+
+    /// The next number, from a new run if need be.
+    fn take(&self, next: &mut u64) -> u64 {
         let number = match *next {
             0 => self.next_run.fetch_add(1, Ordering::Relaxed) << RUN_BITS,
             number => number,
@@ -74,9 +97,11 @@ impl InodeNumbers {
         number
     }
 
-    /// The tree does not use a directory any more. The rest of its run is not used.
+    /// The tree does not use a directory any more. The rest of its runs is not used.
     pub(crate) fn forget(&self, dir: u64) {
-        self.part(dir).0.remove(&dir);
+        if lock(self.part(dir)).remove(&dir) == Some(SEVERAL) {
+            self.stripes.iter().for_each(|stripe| _ = lock(&stripe.0).remove(&dir));
+        }
     }
 
     /// All runs that were handed out are before this one.
@@ -88,6 +113,33 @@ impl InodeNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Threads that make files in the same directories, also while these are forgotten.
+    #[test]
+    fn no_number_is_given_twice() {
+        const EACH: usize = 20_000;
+        let numbers = InodeNumbers::new(0);
+        let take = |thread: usize| {
+            let numbers = &numbers;
+            move || {
+                let number = |round: usize| {
+                    if (round + thread).is_multiple_of(1000) {
+                        numbers.forget(round as u64 % 3);
+                    }
+                    numbers.next(round as u64 % 3)
+                };
+                (0..EACH).map(number).collect::<Vec<_>>()
+            }
+        };
+        let mut all = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(take(thread))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert!(all.iter().all(|number| number >> RUN_BITS < numbers.next_run()));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 4 * EACH);
+    }
 
     #[test]
     fn directories_have_runs_of_their_own() {

@@ -29,7 +29,7 @@ use crate::{
 /// order of their hashes. Others seldom share one.
 const PARTS: usize = 64;
 /// How many parts the names of a directory are in: so many bits of the hash say in which.
-const SPREAD_BITS: u32 = 2;
+const SPREAD_BITS: u32 = 3;
 
 /// See the module.
 pub(crate) struct Staged {

@@ -96,8 +96,9 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
+    /// Threads that make files have runs of their own.
     fn part(&self, ino: u64) -> MutexGuard<'_, HashSet<u64>> {
-        lock(&self.parts[ino as usize % 16].0)
+        lock(&self.parts[(ino >> RUN_BITS) as usize % 16].0)
     }
 
     pub(crate) fn insert(&self, ino: u64) {

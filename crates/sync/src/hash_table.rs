@@ -4,7 +4,7 @@ use crate::{
     counters::{striped::Striped, tally::Counter},
     reclaim::Guard,
     refcount::counted::Shared,
-    split_table::{Detached, Node, Rejected, SplitTable},
+    split_table::{Detached, Node, Rejected, Removed, SplitTable},
 };
 
 /// Once threads contend, a thread adds up the number of elements once in so many changes.
@@ -65,7 +65,12 @@ impl<T: Send + Sync + 'static> HashTable<T> {
         // the count first.
         self.counted(true, guard);
         match self.table.insert(hash, same, element, guard) {
-            Ok(inserted) => Ok(inserted.node),
+            Ok(inserted) => {
+                if inserted.contended {
+                    self.contended(guard);
+                }
+                Ok(inserted.node)
+            }
             Err(Rejected::Exists { found, node }) => {
                 self.counted(false, guard);
                 Err((found, node))
@@ -76,9 +81,12 @@ impl<T: Send + Sync + 'static> HashTable<T> {
 
     /// Removes exactly this element. False if another thread has.
     pub fn remove(&self, element: Shared<'_, Node<T>>, guard: &Guard) -> bool {
-        let removed = self.table.remove(element, guard).removed;
+        let Removed { removed, contended } = self.table.remove(element, guard);
         if removed {
             self.counted(false, guard);
+        }
+        if contended {
+            self.contended(guard);
         }
         removed
     }
@@ -110,6 +118,13 @@ impl<T: Send + Sync + 'static> HashTable<T> {
     #[must_use]
     pub fn is_time_to_count(&self) -> bool {
         !self.len.is_inflated() || self.len.mine().added().is_multiple_of(SUM_EVERY)
+    }
+
+    /// This thread contended with another one: they get more buckets, and counts of their own.
+    #[cold]
+    fn contended(&self, guard: &Guard) {
+        self.len.note_contention();
+        self.table.adapt(self.len(), true, guard);
     }
 
     fn counted(&self, up: bool, guard: &Guard) {

@@ -3,10 +3,10 @@
 
 use std::sync::{
     Mutex,
-    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
-use pando_sync::{Detached, Guard, Node, Shared, SplitTable};
+use pando_sync::{Detached, Guard, HashTable, OwnLine, Striped};
 
 use crate::{
     objects::statahead::{Ahead, Statahead},
@@ -21,9 +21,9 @@ const NEGATIVE_MAX: usize = 4096;
 #[derive(Default)]
 pub(crate) struct BackedDir {
     /// The negative dentries. Lock-free; a name is inserted under its name lock.
-    negative: SplitTable<Name>,
-    /// The number of negative dentries. Atomic: a single independent value.
-    negative_count: AtomicUsize,
+    negative: HashTable<Name>,
+    /// The operations whose change the backing may know while the cache does not.
+    changing: OwnLine<Striped<Changing>>,
     /// The number of names that were loaded into the cache, minus the number of names that were
     /// dropped from it. Atomic: a single independent value.
     loaded: AtomicI64,
@@ -45,12 +45,17 @@ pub(crate) struct BackedDir {
     /// How many names scans have bound. Relaxed: a thread that compares two of these values has
     /// held the lock of the name in question before it reads the second.
     pub scanned: AtomicU64,
-    /// The number of running operations whose change the backing may know while the cache does not.
-    /// Atomic.
-    pub changing: AtomicUsize,
     /// The space that the directory occupies in the backing, in units of 512 bytes. Atomic: a
     /// single independent value.
     blocks: AtomicU64,
+}
+
+/// How many operations have begun to change a name, and how many have ended. Monotonic. An
+/// operation may end on another stripe than it has begun on.
+#[derive(Default)]
+struct Changing {
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl BackedDir {
@@ -87,10 +92,32 @@ impl BackedDir {
         self.loaded.load(Ordering::Relaxed)
     }
 
+    /// An operation begins to change a name. SeqCst: ordered before the commit to the backing.
+    pub(crate) fn begin_change(&self) {
+        let begun = &self.changing.0.mine().begun;
+        let before = begun.load(Ordering::Relaxed);
+        if begun.compare_exchange(before, before + 1, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            self.changing.0.note_contention();
+            begun.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Release: the result of the change is in the cache before the mark is removed.
+    pub(crate) fn end_change(&self) {
+        self.changing.0.mine().ended.fetch_add(1, Ordering::Release);
+    }
+
     /// Whether the backing may know a change that the cache does not. Acquire: if not, the cache
     /// shows every change that has ended.
+    ///
+    /// The ends are added up first. If as many operations have begun, all of these had ended at the
+    /// instant between the two sums.
     pub(crate) fn is_changing(&self) -> bool {
-        self.changing.load(Ordering::Acquire) > 0
+        let sum = |count: fn(&Changing) -> &AtomicU64| {
+            self.changing.0.all().map(|part| count(part).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
+        };
+        let ended = sum(|part| &part.ended);
+        sum(|part| &part.begun) != ended
     }
 
     /// A read-ahead has loaded an inode, or such an inode is used for the first time.
@@ -115,65 +142,70 @@ impl BackedDir {
 
     /// Inserts a negative dentry. The caller holds the name lock.
     pub(crate) fn insert_negative(&self, hash: u64, name: &[u8], guard: &Guard) {
-        if self.negative_count.load(Ordering::Relaxed) >= NEGATIVE_MAX {
+        if self.negative.is_time_to_count() && self.negative.len() >= NEGATIVE_MAX {
             self.clear_negative(guard);
         }
         let node = Detached::new(Name::new(name));
-        // Counted before the insertion, so that a thread that removes it cannot decrement the count
-        // first.
-        let len = self.negative_count.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.negative.insert(hash, |negative| equal(negative.as_bytes(), name), node, guard) {
-            Ok(_) => self.negative.adapt(len, false, guard),
-            Err(_) => {
-                self.negative_count.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+        // An error: it is there already.
+        let _ = self.negative.insert(hash, |negative| equal(negative.as_bytes(), name), node, guard);
     }
 
     /// Removes the negative dentry of a name that exists now. Called under the name lock, after the
     /// name was bound: a reader looks up bound names first.
     pub(crate) fn remove_negative(&self, hash: u64, name: &[u8], guard: &Guard) {
         if let Some(node) = self.negative.get(hash, |negative| equal(negative.as_bytes(), name), guard) {
-            self.unlink_negative(node, guard);
-        }
-    }
-
-    fn unlink_negative(&self, node: Shared<'_, Node<Name>>, guard: &Guard) {
-        if self.negative.remove(node, guard).removed {
-            let len = self.negative_count.fetch_sub(1, Ordering::Relaxed) - 1;
-            self.negative.adapt(len, false, guard);
+            self.negative.remove(node, guard);
         }
     }
 
     pub(crate) fn clear_negative(&self, guard: &Guard) {
-        for node in self.negative.iter_after(0, guard) {
-            self.unlink_negative(node, guard);
+        let (all, _) = self.negative.batch(0, usize::MAX, guard);
+        for node in all {
+            self.negative.remove(node, guard);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use pando_sync::pin;
 
     use super::*;
 
-    /// A thread that removes a negative dentry as soon as it is inserted finds it counted. Seen to
-    /// fail: counted after the insertion.
+    /// While operations begin and end on all stripes, and one is running throughout, the directory
+    /// is changing. Afterwards it is not.
     #[test]
-    fn negative_dentry_is_counted_before_insertion() {
-        const NOTERS: usize = 4;
+    fn change_that_is_running_is_seen() {
         let backed = BackedDir::default();
-        let note = || (0..200_000).for_each(|_| backed.insert_negative(0, b"negative", &pin()));
+        backed.changing.0.inflate();
+        backed.begin_change();
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let noters: Vec<_> = (0..NOTERS).map(|_| scope.spawn(note)).collect();
-            while noters.iter().any(|noter| !noter.is_finished()) {
-                backed.clear_negative(&pin());
-                // One that is inserted, and one for each thread whose insertion is refused.
-                assert!(backed.negative_count.load(Ordering::Relaxed) <= 1 + NOTERS);
-            }
+            let busy = || {
+                while !done.load(Ordering::Relaxed) {
+                    backed.begin_change();
+                    backed.end_change();
+                }
+            };
+            let threads = [scope.spawn(busy), scope.spawn(busy)];
+            assert!((0..100_000).all(|_| backed.is_changing()));
+            done.store(true, Ordering::Relaxed);
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
-        backed.clear_negative(&pin());
-        assert_eq!(backed.negative_count.load(Ordering::Relaxed), 0);
+        backed.end_change();
+        assert!(!backed.is_changing());
+    }
+
+    #[test]
+    fn negative_dentries_are_bounded() {
+        let backed = BackedDir::default();
+        let guard = pin();
+        let add = |n: u64| backed.insert_negative(n << 20, n.to_string().as_bytes(), &guard);
+        (0..NEGATIVE_MAX as u64).for_each(add);
+        assert!(backed.is_negative(0, b"0", &guard));
+        add(NEGATIVE_MAX as u64);
+        assert_eq!((backed.is_negative(0, b"0", &guard), backed.negative.len()), (false, 1));
     }
 }

@@ -1,15 +1,21 @@
 //! A change that is committed in a backing and then published in the cache.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::{
     AttrMask, Backing, Error, Result,
     caches::binding::{change_count, inode_report_count, read_again, unbind_stale},
-    objects::{dentry::Dentry, directory::Directory, inode::Inode, superblock::SuperBlock},
+    objects::{
+        dentry::{Dentry, ParentRef},
+        directory::Directory,
+        inode::Inode,
+        superblock::SuperBlock,
+    },
     operations::{
         locks::Locks,
+        make::parent_ref_in,
         parent::Parent,
         step::{Step, Stop},
     },
@@ -60,11 +66,12 @@ pub(crate) fn carry_out<C: PreparedChange>(change: &C, locks: &mut Locks<'_>) ->
 }
 
 /// A name in a directory of a backed tree that an operation is changing. It holds the directory,
-/// and marks it as changing ([`BackedDir::changing`]) until it is dropped.
+/// and marks it as changing ([`BackedDir::begin_change`]) until it is dropped.
 ///
-/// [`BackedDir::changing`]: crate::objects::backed_dir::BackedDir::changing
+/// [`BackedDir::begin_change`]: crate::objects::backed_dir::BackedDir::begin_change
 pub(crate) struct ChangingName {
-    pub dir: Counted<Dentry>,
+    /// Through a striped parent reference, so that threads do not count on one line.
+    parent_ref: Counted<ParentRef>,
     pub name: Box<[u8]>,
     pub hash: u64,
     /// The number of reports that concerned the directory before the commit.
@@ -74,26 +81,26 @@ pub(crate) struct ChangingName {
 }
 
 impl ChangingName {
-    pub(crate) fn new(place: &Parent<'_>, name: &[u8]) -> Step<Self> {
-        let dir = place.dir.get().ok_or(Stop::Again)?;
+    pub(crate) fn new(place: &Parent<'_>, name: &[u8], guard: &Guard) -> Step<Self> {
+        let parent_ref = parent_ref_in(place.dir, guard)?;
+        let dir = &parent_ref.dir;
         if let Some(backed) = dir.inode().backed_dir() {
-            // SeqCst: ordered before the commit to the backing.
-            backed.changing.fetch_add(1, Ordering::SeqCst);
+            backed.begin_change();
         }
         let (reports, inode_reports) = (change_count(dir.sb(), dir.inode().ino), inode_report_count(dir.sb()));
-        Ok(Self { dir, name: name.into(), hash: place.hash_of(name), reports, inode_reports })
+        Ok(Self { parent_ref, name: name.into(), hash: place.hash_of(name), reports, inode_reports })
     }
 
     pub(crate) fn parent(&self) -> &Inode {
-        self.dir.inode()
+        self.parent_ref.dir.inode()
     }
 
     pub(crate) fn directory(&self) -> Result<&Directory> {
-        self.dir.directory()
+        self.parent_ref.dir.directory()
     }
 
     pub(crate) fn dir<'g>(&'g self, guard: &'g Guard) -> Shared<'g, Dentry> {
-        self.dir.share(guard)
+        self.parent_ref.dir.share(guard)
     }
 
     /// If others have already made the name, forgets the negative dentry, so that the next look-up
@@ -126,7 +133,7 @@ impl ChangingName {
 
     /// Whether others have changed the directory since before the commit.
     pub(crate) fn was_reported(&self) -> bool {
-        change_count(self.dir.sb(), self.parent().ino) != self.reports
+        change_count(&self.parent().shard.sb, self.parent().ino) != self.reports
     }
 
     /// Makes the next walk request again what is cached of the directory.
@@ -149,9 +156,8 @@ impl Drop for ChangingName {
         if self.was_reported() {
             self.report();
         }
-        if let Some(backed) = self.dir.inode().backed_dir() {
-            // Release: the result of the change is in the cache before the mark is removed.
-            backed.changing.fetch_sub(1, Ordering::Release);
+        if let Some(backed) = self.parent().backed_dir() {
+            backed.end_change();
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn prepare<'m>(
     }
     let permissions = new_permissions(context, parent, make.kind(), mode, guard);
     let umasked = mode & !permissions.perm.mode & 0o777;
-    let (place, now) = (ChangingName::new(&place, name)?, Timestamp::now().0);
+    let (place, now) = (ChangingName::new(&place, name, guard)?, Timestamp::now().0);
     Ok(Box::new(Create { place, make, permissions, umasked, now }))
 }
 

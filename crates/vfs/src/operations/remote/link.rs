@@ -42,7 +42,7 @@ pub(crate) fn prepare(
     if !inode.links.has_or_may_get_name() {
         return Err(Error::NoEntry.into());
     }
-    Ok(Box::new(Link { place: ChangingName::new(&place, name)?, old: old.0.clone() }))
+    Ok(Box::new(Link { place: ChangingName::new(&place, name, guard)?, old: old.0.clone() }))
 }
 
 impl PreparedChange for Link {

@@ -47,7 +47,7 @@ pub(crate) fn prepare<'g>(
     }
     // A thread that shuts the tree down would remove the entry that is to be published.
     parent.shard.sb.expect_mounted()?;
-    Ok(Box::new(Remove { place: ChangingName::new(&place, name)?, ino: bound.inode().ino, is_dir }))
+    Ok(Box::new(Remove { place: ChangingName::new(&place, name, guard)?, ino: bound.inode().ino, is_dir }))
 }
 
 impl PreparedChange for Remove {

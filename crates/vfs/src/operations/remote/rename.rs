@@ -63,7 +63,8 @@ pub(crate) fn prepare<'g>(
         attr_of_new(WHITEOUT, &permissions, 1, Timestamp::now().0)
     });
     let (ino, target) = (prepared.old.inode().ino, prepared.target.as_ref().map(|target| target.inode().ino));
-    let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);
+    let (old, new) =
+        (ChangingName::new(old, prepared.old.name, guard)?, ChangingName::new(new, prepared.new_name, guard)?);
     Ok(Commit::Remote(Box::new(Rename { old, new, ino, target, flags, whiteout })))
 }
 
