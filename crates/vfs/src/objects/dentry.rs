@@ -53,7 +53,13 @@ impl ParentRef {
 
 const _: () = assert!(size_of::<ParentRef>() + size_of::<usize>() > 32);
 
-impl Object for ParentRef {}
+impl Object for ParentRef {
+    /// It holds the directory. It is dropped last by a thread that was still changing a name when
+    /// the directory was removed.
+    fn is_awaited(&self) -> bool {
+        true
+    }
+}
 
 /// An identity in the tree. It is allocated together with its directory entry, which fills the
 /// cache line before it. A path walk reads the first line of the dentry, and stat reads the second
