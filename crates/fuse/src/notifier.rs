@@ -174,7 +174,7 @@ impl Notifier {
         Ok(Some(Self { queue, subscriber, _in_process: in_process, _pruner: pruner, thread: Some(thread) }))
     }
 
-    /// What the tree tells of changes.
+    /// The function that the tree calls for each change by others.
     pub(crate) const fn subscriber(&self) -> &Arc<Subscriber> {
         &self.subscriber
     }

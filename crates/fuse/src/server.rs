@@ -160,7 +160,7 @@ pub struct Server {
     device: Weak<OwnedFd>,
     /// None unless the tree is mounted.
     idle_memory: Option<IdleMemory>,
-    /// What tells the kernel of changes that come by other ways. None if nothing does.
+    /// The function that is told of changes by others, for the kernel. None if there is none.
     subscriber: Option<Arc<Subscriber>>,
     options: ServerOptions,
     /// Atomic: a single independent value.

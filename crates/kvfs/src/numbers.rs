@@ -61,29 +61,15 @@ impl InodeNumbers {
             Err(TryLockError::WouldBlock) => (lock(self.part(dir)), true),
         };
         if was_held || part.get(&dir) == Some(&SEVERAL) {
-            self.insert(&mut part, dir, SEVERAL);
+            *place(&mut part, dir) = SEVERAL;
             drop(part);
-            let mut stripe = lock(stripe);
-            let mut next = stripe.get(&dir).copied().unwrap_or_default();
-            let number = self.take(&mut next);
-            self.insert(&mut stripe, dir, next);
-            return number;
+            return self.take(place(&mut lock(stripe), dir));
         }
-        let mut next = part.get(&dir).copied().unwrap_or_default();
-        let number = self.take(&mut next);
-        self.insert(&mut part, dir, next);
-        number
+        self.take(place(&mut part, dir))
     }
 
     fn part(&self, dir: u64) -> &Mutex<Next> {
         &self.parts[(dir ^ dir >> RUN_BITS) as usize % PARTS].0
-    }
-
-    fn insert(&self, runs: &mut Next, dir: u64, next: u64) {
-        if runs.len() >= DIRECTORIES && !runs.contains_key(&dir) {
-            runs.clear();
-        }
-        runs.insert(dir, next);
     }
 
     /// The next number, from a new run if need be.
@@ -108,6 +94,14 @@ impl InodeNumbers {
     pub(crate) fn next_run(&self) -> u64 {
         self.next_run.load(Ordering::Relaxed)
     }
+}
+
+/// The next number of a directory, 0 if it is not remembered.
+fn place(runs: &mut Next, dir: u64) -> &mut u64 {
+    if runs.len() >= DIRECTORIES && !runs.contains_key(&dir) {
+        runs.clear();
+    }
+    runs.entry(dir).or_default()
 }
 
 #[cfg(test)]

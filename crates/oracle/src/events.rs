@@ -1,6 +1,6 @@
 //! Events of directories: what inotify reports on the tmpfs, and a watcher of the tree under test.
 //!
-//! What is not compared, and why:
+//! These are not compared:
 //! - The end of the watch of a directory that is removed: Linux waits until it is closed. So its
 //!   last events are left out.
 //! - The events of an open that fails. Linux reports some of them.
@@ -20,7 +20,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::op::{Answer, Op, Outcome};
 
-/// What both report of a directory, in the order in which the directories were watched.
+/// An event of a directory. The directories have numbers in the order in which they were watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub dir: usize,
@@ -126,13 +126,11 @@ pub struct Watches {
     dirs: HashMap<WatchId, usize>,
     /// The directories that were removed.
     gone: HashSet<usize>,
-    /// How many watches have ended since the last call.
-    ended: usize,
 }
 
 impl Watches {
     pub fn new(vfs: &Vfs) -> Self {
-        Self { watcher: vfs.watcher(WatcherOptions::new()), dirs: HashMap::new(), gone: HashSet::new(), ended: 0 }
+        Self { watcher: vfs.watcher(WatcherOptions::new()), dirs: HashMap::new(), gone: HashSet::new() }
     }
 
     pub fn watch(&mut self, context: &Context, path: &str) -> pando_vfs::Result<()> {
@@ -149,16 +147,10 @@ impl Watches {
             let Some(dir) = watch.and_then(|watch| self.dirs.get(&watch)) else { continue };
             if events.contains(WatchEvents::IGNORED) {
                 self.gone.insert(*dir);
-                self.ended += 1;
             } else if events.intersects(COMPARED) {
                 found.push(seen(*dir, events, cookie, &path, &mut cookies));
             }
         }
         (found, &self.gone)
-    }
-
-    /// How many watches have ended since the last call.
-    pub fn take_ended(&mut self) -> usize {
-        std::mem::take(&mut self.ended)
     }
 }

@@ -166,6 +166,7 @@ fn child<'a>(style: &Style, subject: impl FnOnce(&Style) -> Box<dyn Tested + 'a>
     let mut run = Run {
         kernel,
         inotify: Inotify::new().expect("inotify"),
+        removed: 0,
         tested: subject,
         caller: Caller::Root,
         snapshotters: Default::default(),
@@ -231,6 +232,8 @@ struct Disagreement {
 struct Run<'a> {
     kernel: Kernel,
     inotify: Inotify,
+    /// How many watched directories were removed.
+    removed: usize,
     tested: Box<dyn Tested + 'a>,
     caller: Caller,
     snapshotters: [Snapshotter; 2],
@@ -266,7 +269,8 @@ impl Run<'_> {
         events::leave_out(op, outcome, removed, [&mut expected, &mut found]);
         // Only these remove a directory, and each at most one.
         let may_end = usize::from(matches!((op, outcome), (Op::Rmdir { .. } | Op::Rename { .. }, Ok(_))));
-        if expected == found && self.tested.take_ended() <= may_end {
+        let ended = removed.len() - std::mem::replace(&mut self.removed, removed.len());
+        if expected == found && ended <= may_end {
             return Ok(());
         }
         let show = |seen: &[events::Seen]| seen.iter().map(|seen| format!("\n    {seen:?}")).collect::<String>();

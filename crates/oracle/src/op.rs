@@ -483,11 +483,6 @@ pub trait Tested: Tree {
         None
     }
 
-    /// How many watches have ended by themselves since the last call.
-    fn take_ended(&mut self) -> usize {
-        0
-    }
-
     /// The number of operations that returned an injected error, and of those that met one and did
     /// not return it. `None` if nothing is injected.
     fn injected_errors(&self) -> Option<[u64; 2]> {

@@ -286,10 +286,6 @@ impl Tested for Pando {
         Some(self.watches.take())
     }
 
-    fn take_ended(&mut self) -> usize {
-        self.watches.take_ended()
-    }
-
     fn injected_errors(&self) -> Option<[u64; 2]> {
         self.injector.as_ref().is_some_and(|injector| injector.injects()).then_some(self.injected)
     }

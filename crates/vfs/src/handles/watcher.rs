@@ -102,7 +102,7 @@ pub struct Watcher {
     options: WatcherOptions,
     /// Atomic: a single independent value.
     next: AtomicU64,
-    /// What is watched. Locked before the table of the namespace.
+    /// The watched files and directories. Locked before the table of the namespace.
     watched: Mutex<HashMap<WatchId, DentryRef>>,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     types::watch_event::WatchEvents,
 };
 
-/// What identifies an inode in the table of watches.
+/// The key of an inode in the table of watches.
 pub(crate) fn key_of(inode: &Inode) -> InodeKey {
     (inode.shard.sb.id, inode.ino)
 }
@@ -45,7 +45,7 @@ pub(crate) fn linked(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard:
 pub(crate) fn removed(dir: Shared<'_, Dentry>, name: &[u8], inode: &Inode, guard: &Guard) {
     if namespace_of(dir).wants(WatchEvents::DELETE | WatchEvents::DELETE_SELF | WatchEvents::ATTRIB) {
         if inode.is_dir() {
-            tell(inode, ChangeByOthers::Inode(inode.ino));
+            tell_of_inode(inode);
         } else {
             inode_event(inode, WatchEvents::ATTRIB);
         }
@@ -80,7 +80,7 @@ pub(crate) fn moved(
             inode_event(replaced, with_kind(WatchEvents::ATTRIB, replaced.is_dir()));
         }
         inode_event(inode, WatchEvents::MOVE_SELF);
-        tell(inode, ChangeByOthers::Inode(inode.ino));
+        tell_of_inode(inode);
         if let Some(replaced) = replaced {
             inode_removed(replaced, guard);
         }
@@ -121,8 +121,7 @@ pub(crate) fn closed(dentry: Shared<'_, Dentry>, writes: bool) {
 pub(crate) fn atime_set(dentry: Shared<'_, Dentry>) {
     accessed(dentry);
     if namespace_of(dentry).wants(WatchEvents::ATTRIB) {
-        let inode = dentry.to_ref().inode();
-        tell(inode, ChangeByOthers::Inode(inode.ino));
+        tell_of_inode(dentry.to_ref().inode());
     }
 }
 
@@ -131,8 +130,7 @@ pub(crate) fn covered(point: Shared<'_, Dentry>) {
     if namespace_of(point).wants(WatchEvents::CREATE) {
         let guard = pin();
         if let Some((dir, name, _)) = place_of(point, &guard) {
-            let dir = dir.to_ref().inode();
-            tell(dir, ChangeByOthers::Name { dir: dir.ino, name });
+            tell_of_name(dir.to_ref().inode(), name);
         }
     }
 }
@@ -187,7 +185,7 @@ fn wanted_dentry_event(dentry: Shared<'_, Dentry>, events: WatchEvents) {
 #[cold]
 fn inode_event(inode: &Inode, events: WatchEvents) {
     if events.intersects(WatchEvents::ATTRIB | WatchEvents::MODIFY) {
-        tell(inode, ChangeByOthers::Inode(inode.ino));
+        tell_of_inode(inode);
     }
     let table = inode.shard.sb.namespace.observers.watches.table();
     for watch in table.of(key_of(inode)).iter().filter(|watch| watch.asks_for(events)) {
@@ -198,13 +196,18 @@ fn inode_event(inode: &Inode, events: WatchEvents) {
 /// An event of a name.
 #[cold]
 fn name_event(dir: Shared<'_, Dentry>, name: &[u8], events: WatchEvents, cookie: u32, guard: &Guard) {
-    tell(dir.to_ref().inode(), ChangeByOthers::Name { dir: dir.to_ref().inode().ino, name });
+    tell_of_name(dir.to_ref().inode(), name);
     event_at(namespace_of(dir), &|| Some((dir, name)), events, cookie, guard);
 }
 
-/// Tells subscribers of a change.
-fn tell(inode: &Inode, change: ChangeByOthers<'_>) {
-    inode.shard.sb.namespace.observers.watches.table().tell(change);
+/// Tells subscribers that an inode has changed.
+fn tell_of_inode(inode: &Inode) {
+    inode.shard.sb.namespace.observers.watches.table().tell(ChangeByOthers::Inode(inode.ino));
+}
+
+/// Tells subscribers that a name of a directory has changed.
+fn tell_of_name(dir: &Inode, name: &[u8]) {
+    dir.shard.sb.namespace.observers.watches.table().tell(ChangeByOthers::Name { dir: dir.ino, name });
 }
 
 /// A name, and its directory.

@@ -2,8 +2,8 @@
 
 use crate::objects::{tracing::Tracing, watches::Watches};
 
-/// See the module. What each operation reads of it is in one cache line, whose neighbours are not
-/// written often.
+/// See the module. Each operation reads one cache line of it. The lines beside it are not written
+/// often.
 #[derive(Default)]
 #[repr(C, align(128))]
 pub(crate) struct Observers {

@@ -5,7 +5,7 @@ use std::{
     cell::Cell,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -18,7 +18,7 @@ use crate::{
     types::watch_event::{WatchEvent, WatchEvents, WatchId},
 };
 
-/// What identifies an inode in the namespace: the numbers of its superblock and its own.
+/// The key of an inode in the namespace: the number of its superblock, and its own.
 pub(crate) type InodeKey = (u64, u64);
 
 /// See the module.
@@ -45,7 +45,7 @@ pub(crate) struct Table {
     subscribers: Vec<Arc<Subscriber>>,
 }
 
-/// What subscribers are told of.
+/// The events of which subscribers are told.
 const CHANGES: WatchEvents = WatchEvents::CREATE
     .union(WatchEvents::DELETE)
     .union(WatchEvents::MOVE)
@@ -104,7 +104,7 @@ impl Watches {
 
     /// Changes the table.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
-        let mut table: RwLockWriteGuard<'_, Table> = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut table);
         let asked = table.asked.iter().enumerate().filter(|(_, watches)| **watches > 0);
         self.wanted.store(asked.map(|(bit, _)| 1 << bit).sum(), Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Table {
     /// An event for watches of everything below a directory is lost.
     pub(crate) fn lose_events(&self) {
         let recursive = self.watches.values().flatten().filter(|watch| watch.recursive);
-        recursive.for_each(|watch| lock(&watch.queue.state).overflow());
+        recursive.for_each(|watch| watch.queue.lose_event());
     }
 
     pub(crate) fn of(&self, key: InodeKey) -> &[Watch] {
@@ -267,6 +267,12 @@ impl Queue {
         } else {
             state.events.push_back(event);
         }
+        self.filled.notify_one();
+    }
+
+    /// An event is lost.
+    fn lose_event(&self) {
+        lock(&self.state).overflow();
         self.filled.notify_one();
     }
 

@@ -72,6 +72,13 @@ impl Class {
     }
 }
 
+/// Sets or removes an ACL that the namespace checks.
+fn change_acl(context: &Context, dentry: &DentryRef, kind: AclKind, value: Option<&[u8]>) -> Result<()> {
+    retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, value))?;
+    notify::attr_changed(dentry.0.as_shared());
+    Ok(())
+}
+
 /// Whether the caller may read or write the ACLs of an inode (analogous to `vfs_set_acl()` in
 /// fs/posix_acl.c).
 #[inline(never)]
@@ -198,9 +205,7 @@ impl Vfs {
         if let Some(kind) = kind
             && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
         {
-            retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, Some(value)))?;
-            notify::attr_changed(dentry.0.as_shared());
-            return Ok(());
+            return change_acl(context, &dentry, kind, Some(value));
         }
         // An ACL is set whether there is one or not.
         let how = if kind.is_some() { XattrFlags::empty() } else { how };
@@ -348,9 +353,7 @@ impl Vfs {
         if let Some(kind) = AclKind::of(name)
             && let Some(dentry) = self.lookup_acl_holder(context, (at, path), flags)?
         {
-            retry_after_reclaim(|| set_acl(context, dentry.0.inode(), kind, None))?;
-            notify::attr_changed(dentry.0.as_shared());
-            return Ok(());
+            return change_acl(context, &dentry, kind, None);
         }
         let edit = |map: &mut XattrMap| match map.remove(name) {
             // Not an error if there is no ACL. The backing decides.
