@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     fs,
+    io::ErrorKind,
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::{Path, PathBuf},
     process::Command,
@@ -13,7 +14,7 @@ use std::{
 
 use common::{KernelMount, Mounted, can_mount, has, names, pando, run, said, set};
 use rustix::{
-    fs::{getxattr, statvfs},
+    fs::{IFlags, getxattr, ioctl_getflags, ioctl_setflags, statvfs},
     mount::{UnmountFlags, unmount},
     process::{Signal, kill_process},
 };
@@ -45,6 +46,14 @@ fn check(store: &TempDir) {
     assert!(output.status.success() && printed.ends_with(": no problem\n"), "{printed}{}", said(&output));
 }
 
+/// Returns the flags before.
+fn change_flags(path: &Path, flags: IFlags) -> IFlags {
+    let file = fs::File::open(path).unwrap();
+    let before = ioctl_getflags(&file).unwrap();
+    ioctl_setflags(&file, flags).unwrap();
+    before
+}
+
 #[test]
 fn tree_is_there_again_with_all_that_it_had() {
     let Some(store) = store() else { return };
@@ -59,6 +68,7 @@ fn tree_is_there_again_with_all_that_it_had() {
         large.write_all_at(&[7; 100_000], 1 << 20).unwrap();
         set(&path("large"), "user.name", b"value");
         drop(large);
+        change_flags(&path("dir/small"), IFlags::APPEND | IFlags::NODUMP);
         tree.umount();
         check(&store);
         let again = mounted(&store, options);
@@ -72,6 +82,8 @@ fn tree_is_there_again_with_all_that_it_had() {
         assert!(large.blocks() < 2 * 300, "it has a hole: {} blocks", large.blocks());
         let mut value = [0; 16];
         assert_eq!(getxattr(path("large"), "user.name", &mut value), Ok(5));
+        assert_eq!(fs::remove_file(path("dir/small")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(change_flags(&path("link"), IFlags::empty()), IFlags::APPEND | IFlags::NODUMP);
         for name in ["dir/small", "large", "link", "symlink"] {
             fs::remove_file(path(name)).unwrap();
         }

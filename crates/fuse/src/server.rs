@@ -8,6 +8,7 @@ mod dir;
 mod file;
 mod handles;
 mod idle_memory;
+mod inode_flags;
 mod listings;
 mod namespace;
 mod negatives;

@@ -170,6 +170,10 @@ impl Driver for KvFs {
 }
 
 impl Backing for KvFs {
+    fn keeps_flags(&self) -> bool {
+        true
+    }
+
     fn acls(&self) -> AclSupport {
         AclSupport::Namespace
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_vfs::{Acl, Acls, Error, FileKind, NodeAttr, Result, Timestamp, Xattr};
+use pando_vfs::{Acl, Acls, Error, FileKind, InodeFlags, NodeAttr, Result, Timestamp, Xattr};
 use smallvec::{SmallVec, smallvec};
 
 use crate::key::Key;
@@ -56,6 +56,7 @@ const HAS_XATTRS: u8 = 1;
 const IN_FILE: u8 = 2;
 const HAS_ACLS: u8 = 4;
 const HAS_MORE_NAMES: u8 = 8;
+const HAS_FLAGS: u8 = 16;
 
 /// Reads a value from its beginning to its end. Where it is too short, the store is damaged: EIO.
 struct Reader<'v>(&'v [u8]);
@@ -136,7 +137,7 @@ impl Inode {
         let mut value = Reader(value);
         let kind = kind_of_byte(value.u8()?)?;
         let flags = value.u8()?;
-        if flags & !(HAS_XATTRS | IN_FILE | HAS_ACLS | HAS_MORE_NAMES) != 0 {
+        if flags & !(HAS_XATTRS | IN_FILE | HAS_ACLS | HAS_MORE_NAMES | HAS_FLAGS) != 0 {
             return Err(Error::Io);
         }
         let mode = u32::from(value.u16()?);
@@ -146,6 +147,9 @@ impl Inode {
         (attr.size, attr.blocks) = (value.u64()?, value.u64()?);
         (attr.atime, attr.mtime, attr.ctime, attr.btime) = (value.time()?, value.time()?, value.time()?, value.time()?);
         let contents = if flags & IN_FILE != 0 { Contents::File(value.u64()?) } else { Contents::Record };
+        if flags & HAS_FLAGS != 0 {
+            attr.flags = InodeFlags::from_bits(value.u32()?).ok_or(Error::Io)?;
+        }
         if flags & HAS_ACLS != 0 {
             attr.acls = Some(Arc::new(Acls { access: value.acl()?, default: value.acl()? }));
         }
@@ -173,13 +177,17 @@ impl Inode {
         if let Contents::File(_) = self.contents {
             flags |= IN_FILE;
         }
+        if !attr.flags.is_empty() {
+            flags |= HAS_FLAGS;
+        }
         if attr.acls.is_some() {
             flags |= HAS_ACLS;
         }
         if self.has_more_names {
             flags |= HAS_MORE_NAMES;
         }
-        // All that there is without ACLs: a longer buffer would be copied to a fitting one.
+        // All that there is without flags and ACLs: a longer buffer would be copied to a fitting
+        // one.
         let number = if self.file().is_some() { 8 } else { 0 };
         let mut value = Vec::with_capacity(69 + number + 16 * self.named_in.len() + attr.target.len());
         value.extend([kind_to_byte(attr.kind), flags]);
@@ -190,6 +198,9 @@ impl Inode {
         times.iter().for_each(|time| value.extend(time.0.to_le_bytes()));
         if let Contents::File(number) = self.contents {
             value.extend(number.to_le_bytes());
+        }
+        if !attr.flags.is_empty() {
+            value.extend(attr.flags.bits().to_le_bytes());
         }
         if let Some(acls) = &attr.acls {
             for acl in [&acls.access, &acls.default] {
@@ -312,6 +323,7 @@ mod tests {
         (attr.size, attr.blocks) = (5, 6);
         (attr.mtime, attr.ctime, attr.btime) = (Timestamp(i64::MAX), Timestamp(8), Timestamp(9));
         attr.target = (*b"target").into();
+        attr.flags = InodeFlags::APPEND | InodeFlags::NOATIME;
         let acl = [
             2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
         ];

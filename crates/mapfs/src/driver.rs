@@ -142,6 +142,10 @@ impl Driver for MapFs {
 }
 
 impl Backing for MapFs {
+    fn keeps_flags(&self) -> bool {
+        true
+    }
+
     fn acls(&self) -> AclSupport {
         AclSupport::Namespace
     }

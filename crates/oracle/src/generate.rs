@@ -55,6 +55,8 @@ pub struct Style {
     pub root: bool,
     /// There are ACLs.
     pub acls: bool,
+    /// The flags of inodes that may be set (`FS_*_FL`).
+    pub inode_flags: u32,
     /// The limits of the tree, if any.
     pub limits: Option<Limits>,
 }
@@ -341,7 +343,8 @@ impl Generator {
                 Op::Fallocate { slot, mode, offset, len }
             }
             32 => Op::Fsync { slot },
-            33 | 34 => Op::Fstat { slot },
+            33 => Op::Fstat { slot },
+            34 => self.op_on_flags(slot),
             35 => Op::Fchmod { slot, mode: self.mode() },
             36 | 37 => Op::PathOf { slot },
             38 | 39 => {
@@ -349,6 +352,16 @@ impl Generator {
                 Op::CopyRange { from, from_offset, slot, offset, len }
             }
             _ => Op::Readdir { slot },
+        }
+    }
+
+    /// Protecting flags are rare, and are often taken away: what they protect changes no more.
+    fn op_on_flags(&mut self, slot: usize) -> Op {
+        let flags = self.rng.pick(&[0, 0, 0, 0x40, 0x80, 0xc0, 0x10, 0x20, 0xa0, 0x8]);
+        match self.style.inode_flags {
+            0 => Op::Fstat { slot },
+            settable if self.rng.chance(70) => Op::SetInodeFlags { slot, flags: flags & (settable | 0x8) },
+            _ => Op::InodeFlags { slot },
         }
     }
 

@@ -299,6 +299,10 @@ impl Kernel {
             Op::Fsync { slot } => done(fs::fsync(self.fd(slot)?)?),
             Op::Fstat { slot } => Answer::Facts(self.facts(&fs::fstat(self.fd(slot)?)?)),
             Op::Fchmod { slot, mode } => done(fs::fchmod(self.fd(slot)?, KernelMode::from_raw_mode(mode.0))?),
+            Op::SetInodeFlags { slot, flags } => {
+                done(fs::ioctl_setflags(self.fd(slot)?, fs::IFlags::from_bits_retain(flags))?)
+            }
+            Op::InodeFlags { slot } => Answer::Number(fs::ioctl_getflags(self.fd(slot)?)?.bits().into()),
             Op::PathOf { slot } => self.path_of(slot)?,
             Op::Readdir { slot } => readdir(self.fd(slot)?)?,
             _ => unreachable!("not an operation on a handle"),
@@ -452,6 +456,8 @@ impl Kernel {
             | Op::Fsync { .. }
             | Op::Fstat { .. }
             | Op::Fchmod { .. }
+            | Op::SetInodeFlags { .. }
+            | Op::InodeFlags { .. }
             | Op::PathOf { .. }
             | Op::Readdir { .. } => self.on_handle(op),
             _ => self.on_names(op),

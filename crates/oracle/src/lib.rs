@@ -140,6 +140,13 @@ fn style(tree: TreeKind, mounted: bool) -> Style {
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
         // On tmpfs an ACL takes no space.
         acls: (tree != TreeKind::Host || !users) && !limited,
+        inode_flags: match tree {
+            // A directory of the host: it has no flags.
+            _ if mounted || tree == TreeKind::Host => 0,
+            // Root of a user namespace may not set flags that protect.
+            _ if !root => 0xc0,
+            _ => 0xf0,
+        },
         limits: limited.then_some(Limits {
             bytes: 96 << 10,
             // Some trees are soon full, also of links and attributes, and some never.

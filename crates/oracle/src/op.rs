@@ -190,6 +190,14 @@ pub enum Op {
         slot: usize,
         mode: Mode,
     },
+    /// chattr and lsattr.
+    SetInodeFlags {
+        slot: usize,
+        flags: u32,
+    },
+    InodeFlags {
+        slot: usize,
+    },
     PathOf {
         slot: usize,
     },

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use pando_vfs::{
-    Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
-    Timestamp, Vfs, Walk, XattrFlags,
+    Access, At as VfsAt, Context, Credentials, Error, File, InodeFlags, OpenFlags, RenameFlags, Result, Seek, SetTime,
+    Stat, Timestamp, Vfs, Walk, XattrFlags,
 };
 
 use crate::{
@@ -89,6 +89,13 @@ impl Pando {
         self.slots[slot].as_deref().ok_or(Error::BadHandle)
     }
 
+    /// An open file, unless it is a place only (O_PATH). The library's calls take dentries. A
+    /// caller with handles of its own must refuse these.
+    fn opened(&self, slot: usize) -> Result<&File> {
+        let file = self.file(slot)?;
+        if file.flags().contains(OpenFlags::PATH) { Err(Error::BadHandle) } else { Ok(file) }
+    }
+
     fn at(&self, place: &Place) -> Result<VfsAt<'_>> {
         Ok(match place.at {
             At::Cwd => VfsAt::Cwd,
@@ -134,13 +141,16 @@ impl Pando {
             }
             Op::Fsync { slot } => done(self.file(slot)?.fsync()?),
             Op::Fstat { slot } => Answer::Facts(self.facts(&self.file(slot)?.stat())),
+            Op::SetInodeFlags { slot, flags } => {
+                let (file, flags) = (self.opened(slot)?, InodeFlags::from_bits_retain(flags));
+                done(self.vfs.set_inode_flags(&self.context, VfsAt::Dir(file.dentry()), "", flags, Walk::EMPTY_PATH)?)
+            }
+            Op::InodeFlags { slot } => {
+                let flags = self.opened(slot)?.stat().flags;
+                Answer::Number(flags.map_or(0, |flags| flags.bits().into()))
+            }
             Op::Fchmod { slot, mode } => {
-                let file = self.file(slot)?;
-                if file.flags().contains(OpenFlags::PATH) {
-                    // The library has no fchmod. A caller with handles of its own must refuse this
-                    // one.
-                    return Err(Error::BadHandle);
-                }
+                let file = self.opened(slot)?;
                 done(self.vfs.chmod(&self.context, VfsAt::Dir(file.dentry()), "", mode.0, Walk::EMPTY_PATH)?)
             }
             Op::PathOf { slot } => {
@@ -309,6 +319,8 @@ impl Tree for Pando {
             | Op::Fsync { .. }
             | Op::Fstat { .. }
             | Op::Fchmod { .. }
+            | Op::SetInodeFlags { .. }
+            | Op::InodeFlags { .. }
             | Op::PathOf { .. }
             | Op::Readdir { .. } => self.on_handle(op),
             _ => self.on_names(op),

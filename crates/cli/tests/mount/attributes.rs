@@ -114,6 +114,45 @@ fn noatime_keeps_the_atime_of_files_that_are_read() {
     }
 }
 
+#[test]
+fn flags_are_set_by_the_programs_of_the_system() {
+    let _alone = alone();
+    if !can_mount() || !has(&["lsattr", "chattr"]) {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = mounted.path("file");
+    fs::write(&file, "some bytes").unwrap();
+    let shown = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).arg(&file).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {}", said(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        printed.split_once(' ').map_or(String::new(), |(flags, _)| flags.replace('-', ""))
+    };
+    assert_eq!(shown("lsattr", &["-d"]), "");
+    let ctime = || fs::metadata(&file).unwrap().ctime_nsec();
+    let old = ctime();
+    shown("chattr", &["+adA"]);
+    assert_eq!(shown("lsattr", &["-d"]), "adA");
+    assert_ne!(ctime(), old, "the kernel asks again after the change");
+    assert_eq!(rustix::fs::setxattr(&file, "user.one", b"1", XattrFlags::empty()), Err(Errno::PERM));
+    // The same by FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR.
+    if has(&["xfs_io"]) {
+        assert_eq!(shown("xfs_io", &["-r", "-c", "lsattr"]), "aAd");
+        shown("xfs_io", &["-r", "-c", "chattr -aA +i"]);
+        assert_eq!(shown("lsattr", &["-d"]), "id");
+        // A project is not known here.
+        let output = Command::new("xfs_io").args(["-r", "-c", "chproj 7"]).arg(&file).output().unwrap();
+        assert!(said(&output).contains("not supported"), "{}", said(&output));
+    }
+    // Compression is not known here.
+    let output = Command::new("chattr").arg("+c").arg(&file).output().unwrap();
+    assert!(!output.status.success() && said(&output).contains("not supported"), "{}", said(&output));
+    shown("chattr", &["-iadA"]);
+    fs::remove_file(&file).unwrap();
+    mounted.umount();
+}
+
 /// A user who gets an open file from another process may use it, even if this user could not open
 /// it.
 #[test]

@@ -18,6 +18,7 @@ mod chown;
 mod common;
 mod copy_range;
 mod fallocate;
+mod inode_flags;
 mod link;
 mod mkdir;
 mod mknod;
@@ -49,6 +50,7 @@ const OPERATIONS: &[(&str, &[Case])] = &[
     ("chown", chown::CASES),
     ("copy_range", copy_range::CASES),
     ("fallocate", fallocate::CASES),
+    ("inode_flags", inode_flags::CASES),
     ("link", link::CASES),
     ("mkdir", mkdir::CASES),
     ("mknod", mknod::CASES),
@@ -108,15 +110,17 @@ fn on_the_host() {
 }
 
 /// Runs all cases on a tree of pandofs. If the caller is root, other users may access it.
-fn run_on_mount(options: &[&str]) {
+fn run_on_mount(options: &[&str], has_flags: bool) {
     let for_all: &[&str] = if is_root() { &["-o", "allow_other"] } else { &[] };
-    run(&Mounted::new(&[options, for_all].concat()).root());
+    let mounted = Mounted::new(&[options, for_all].concat());
+    assert_eq!(inode_flags::are_there(&mounted.root()), has_flags);
+    run(&mounted.root());
 }
 
 #[test]
 fn on_a_tree_in_memory() {
     if can_mount() {
-        run_on_mount(&[]);
+        run_on_mount(&[], true);
     }
 }
 
@@ -124,7 +128,7 @@ fn on_a_tree_in_memory() {
 fn on_a_tree_in_a_store() {
     if can_mount() {
         let store = tempfile::tempdir().unwrap();
-        run_on_mount(&["--store", store.path().to_str().unwrap()]);
+        run_on_mount(&["--store", store.path().to_str().unwrap()], true);
     }
 }
 
@@ -132,7 +136,7 @@ fn on_a_tree_in_a_store() {
 fn on_a_directory_of_the_host() {
     if can_mount() {
         let source = tempfile::tempdir().unwrap();
-        run_on_mount(&["--source", source.path().to_str().unwrap()]);
+        run_on_mount(&["--source", source.path().to_str().unwrap()], false);
     }
 }
 

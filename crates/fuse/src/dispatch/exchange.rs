@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use pando_vfs::{
-    DirEntry, Error, Next, OpenFlags, Result, SetAttr, SetTime, Timestamp,
+    DirEntry, Error, InodeFlags, Next, OpenFlags, Result, SetAttr, SetTime, Timestamp,
     records::{Mask, XGETDENTS, XGETDENTS_BYTES, XGETDENTS_HEAD_BYTES},
 };
 use zerocopy::IntoBytes;
@@ -15,9 +15,10 @@ use crate::{
     wire::{
         Outcome, ReplyWriter, Request,
         abi::{
-            CopyFileRangeIn, CreateIn, EntryOut, FallocateIn, FsyncIn, GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn,
-            LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SHUTDOWN,
-            SetattrIn, SetxattrIn, SizeOut, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
+            CopyFileRangeIn, CreateIn, EntryOut, FSGETXATTR, FSSETXATTR, FallocateIn, FsXattr, FsyncIn, GETFLAGS,
+            GetxattrIn, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut,
+            ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SETFLAGS, SHUTDOWN, SetattrIn, SetxattrIn, SizeOut, StatxIn,
+            WRITE_CACHE, WRITE_KILL_SUIDGID, XgetdentsHead, fattr, fopen,
         },
         attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
     },
@@ -279,13 +280,32 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.reply.put(&SizeOut { size: written? as u32, padding: 0 })
     }
 
-    /// One ioctl reads many entries of a directory, another one stops the tree.
+    /// Reads many entries of a directory, stops the tree, or reads or changes the flags of an
+    /// inode.
     fn ioctl(&mut self) -> Result<()> {
         let IoctlIn { handle, command, argument, in_size, out_size, .. } = self.request.args.structure()?;
         match command {
             XGETDENTS => {}
             SHUTDOWN => {
                 self.server.shut_down(self.caller, argument)?;
+                return self.reply.put(&IoctlOut::default());
+            }
+            GETFLAGS | FSGETXATTR => {
+                let flags = self.server.inode_flags(self.node)?;
+                self.reply.put(&IoctlOut::default())?;
+                return match (command, out_size) {
+                    (GETFLAGS, 4) => self.reply.put(&flags.bits()),
+                    (FSGETXATTR, 28) => self.reply.put(&FsXattr::from(flags)),
+                    _ => Err(Error::Invalid),
+                };
+            }
+            SETFLAGS | FSSETXATTR => {
+                let flags = match (command, in_size) {
+                    (SETFLAGS, 4) => InodeFlags::from_bits(self.request.args.next()?).ok_or(Error::NotSupported)?,
+                    (FSSETXATTR, 28) => self.request.args.next::<FsXattr>()?.try_into()?,
+                    _ => return Err(Error::Invalid),
+                };
+                self.server.set_inode_flags(self.caller, self.node, flags)?;
                 return self.reply.put(&IoctlOut::default());
             }
             _ => return Err(Error::NotTty),

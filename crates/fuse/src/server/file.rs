@@ -26,7 +26,9 @@ impl Server {
     /// See [`Server`].
     pub fn open(&self, caller: Caller, node: u64, flags: u32) -> Result<u64> {
         self.guarded("open", || {
-            let (dentry, mut flags) = (self.nodes.get(node)?, self.handle_flags(flags));
+            let (dentry, asked) = (self.nodes.get(node)?, OpenFlags::from_bits_truncate(flags));
+            // An append-only file can be opened only for appending.
+            let mut flags = self.handle_flags(flags) | asked & OpenFlags::APPEND;
             if dentry.kind() == FileKind::Directory {
                 flags = self.dir_flags(flags);
             }
@@ -35,7 +37,7 @@ impl Server {
                 self.clear_privileges(caller, &dentry)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
-            self.keep(file)
+            self.keep(file.without_append())
         })
     }
 

@@ -116,6 +116,12 @@ bitflags::bitflags! {
 
 /// `FS_IOC_SHUTDOWN`: the tree stops.
 pub(crate) const SHUTDOWN: u32 = 0x8004_587d;
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel exchanges 4 bytes, whatever the numbers say.
+pub(crate) const GETFLAGS: u32 = 0x8008_6601;
+pub(crate) const SETFLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`.
+pub(crate) const FSGETXATTR: u32 = 0x801c_581f;
+pub(crate) const FSSETXATTR: u32 = 0x401c_5820;
 
 /// `FATTR_*`: the fields of a [`SetattrIn`] that are valid.
 pub(crate) mod fattr {
@@ -486,6 +492,16 @@ structures! {
         flags: u32,
         in_iovs: u32,
         out_iovs: u32,
+    }
+
+    /// `fsxattr`.
+    struct FsXattr {
+        xflags: u32,
+        extent_size: u32,
+        extents: u32,
+        project: u32,
+        cow_extent_size: u32,
+        padding: [u8; 8],
     }
 
     /// The head of `struct pandofs_xgetdents` (include/pandofs.h). Records follow.

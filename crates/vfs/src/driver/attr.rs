@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 
 use crate::types::{
-    FileKind, Timestamp,
+    FileKind, InodeFlags, Timestamp,
     acl::{Acl, Acls},
 };
 
@@ -42,6 +42,8 @@ pub struct NodeAttr {
     pub btime: Timestamp,
     /// The target of a symbolic link; empty for other files.
     pub target: Box<[u8]>,
+    /// The flags, if the store keeps them ([`Backing::keeps_flags`](crate::Backing::keeps_flags)).
+    pub flags: InodeFlags,
     /// The ACLs, if there are any and the namespace checks them ([`AclSupport::Namespace`]).
     ///
     /// [`AclSupport::Namespace`]: crate::AclSupport::Namespace
@@ -68,6 +70,7 @@ impl NodeAttr {
             ctime: now,
             btime: now,
             target: Box::default(),
+            flags: InodeFlags::empty(),
             acls: None,
         }
     }
@@ -83,6 +86,7 @@ impl NodeAttr {
         set(&mut self.atime, from.atime, meant.contains(AttrMask::ATIME));
         set(&mut self.mtime, from.mtime, meant.contains(AttrMask::MTIME));
         set(&mut self.ctime, from.ctime, meant.contains(AttrMask::CTIME));
+        set(&mut self.flags, from.flags, meant.contains(AttrMask::FLAGS));
         if meant.contains(AttrMask::ACLS) {
             self.acls.clone_from(&from.acls);
         }
@@ -127,5 +131,7 @@ bitflags! {
         const CTIME = 32;
         /// [`NodeAttr::acls`].
         const ACLS = 64;
+        /// [`NodeAttr::flags`].
+        const FLAGS = 128;
     }
 }

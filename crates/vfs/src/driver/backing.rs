@@ -42,6 +42,12 @@ pub trait Backing: Send + Sync {
         AclSupport::None
     }
 
+    /// Whether the store keeps the flags of inodes ([`NodeAttr::flags`]). If so, the namespace
+    /// enforces them, and otherwise there are none: EOPNOTSUPP.
+    fn keeps_flags(&self) -> bool {
+        false
+    }
+
     /// The contents of an inode were read, its entries listed, or its target read, and the access
     /// is to be stamped. Called only if the store stamps times, and seldom: by the rules of
     /// relatime, and when the attributes are asked for or the inode leaves the cache. The other

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pando_sync::{Guard, Shared, pin};
 
 use crate::{
-    Credentials, DentryRef, Error, FileKind, Result, Vfs,
+    Credentials, DentryRef, Error, FileKind, InodeFlags, Result, Vfs,
     objects::{dentry::Dentry, inode::Inode},
     types::{
         Access, Resolve,
-        cred::{PermView, Writer},
+        cred::{PermView, PermissionsRef, Writer},
     },
 };
 
@@ -209,10 +209,14 @@ impl Context {
         {
             self.writable()?;
         }
+        let PermissionsRef { perm, flags, acls } = inode.permissions(guard);
+        // A kernel does not know the flags.
+        if want.contains(Access::WRITE) && flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
         if self.checked_by_caller {
             return Ok(());
         }
-        let (perm, acls) = inode.permissions(guard);
         match acls.and_then(|acls| acls.access.as_ref()) {
             None => self.cred.check(perm, inode.is_dir(), want),
             Some(acl) => self.cred.check_acl(perm, acl, inode.is_dir(), want),

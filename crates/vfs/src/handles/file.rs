@@ -8,7 +8,7 @@ use std::sync::{
 use pando_sync::{Position, pin};
 
 use crate::{
-    Context, DentryRef, Error, Result,
+    Context, DentryRef, Error, InodeFlags, Result,
     caches::{read_ahead::ListingAhead, write_back::store_times},
     handles::held::Held,
     objects::{
@@ -166,12 +166,17 @@ impl File {
     ///
     /// # Errors
     /// EBADF for O_PATH. EPERM if O_NOATIME is newly set and `context` does not have the rights of
-    /// the owner. EINVAL for O_DIRECT on a directory.
+    /// the owner, and if O_APPEND would change on an append-only file. EINVAL for O_DIRECT on a
+    /// directory.
     pub fn set_flags(&self, context: &Context, flags: OpenFlags) -> Result<()> {
         let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK | OpenFlags::DIRECT | OpenFlags::NOATIME;
         let now = self.flags();
         if now.contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
+        }
+        let toggles_append = (flags ^ now).contains(OpenFlags::APPEND);
+        if toggles_append && self.inode().permissions(&pin()).flags.contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
         }
         if (flags - now).contains(OpenFlags::NOATIME) && !context.owns(&self.inode().perm(&pin())) {
             return Err(Error::NotPermitted);
@@ -181,6 +186,15 @@ impl File {
         }
         self.flags.store(((now - settable) | (flags & settable)).bits(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// This file without O_APPEND, also if the file is append-only. For a server whose kernel knows
+    /// where the end is, and sends each write with its position.
+    #[must_use]
+    pub fn without_append(self) -> Self {
+        let flags = self.flags() - OpenFlags::APPEND;
+        self.flags.store(flags.bits(), Ordering::Relaxed);
+        self
     }
 
     /// Whether reads leave atime unchanged.

@@ -33,8 +33,7 @@ use crate::{
         xattr_map::{Xattrs, cost_of},
     },
     types::{
-        acl::Acls,
-        cred::{PermView, Permissions},
+        cred::{PermView, Permissions, PermissionsRef},
         part::Part,
     },
 };
@@ -165,7 +164,7 @@ impl Inode {
         let dropped = if known.contains(AttrMask::MODE) { 0o6000 & !self.perm(guard).mode } else { 0 };
         let mut permissions = permissions_of(attr);
         permissions.perm.mode &= !dropped;
-        if self.permissions(guard) != (&permissions.perm, permissions.acls.as_ref()) {
+        if self.permissions(guard) != (&permissions).into() {
             // Infallible: this change returns no error.
             let _ = self.change_permissions(guard, |_| Ok(permissions.clone()));
         }
@@ -480,13 +479,13 @@ impl Inode {
         self.perm.perm(self.initial_perm, guard)
     }
 
-    /// Mode, owner, group and ACLs as one consistent record. Writes nothing.
+    /// Mode, owner, group, flags and ACLs as one consistent record. Writes nothing.
     #[inline]
-    pub(crate) fn permissions<'g>(&'g self, guard: &'g Guard) -> (&'g PermView, Option<&'g Arc<Acls>>) {
+    pub(crate) fn permissions<'g>(&'g self, guard: &'g Guard) -> PermissionsRef<'g> {
         self.perm.get(&self.initial_perm, guard)
     }
 
-    /// Changes mode, owner, group and ACLs as one record. `change` may run more than once.
+    /// Changes mode, owner, group, flags and ACLs as one record. `change` may run more than once.
     pub(crate) fn change_permissions(
         &self,
         guard: &Guard,

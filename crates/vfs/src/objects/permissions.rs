@@ -1,16 +1,15 @@
-//! The permissions of an inode: mode, owner, group and ACLs, one immutable record that is replaced
-//! as a whole. Until the first change, an inode without ACLs has no record: `initial` is in force.
-
-use std::sync::Arc;
+//! The permissions of an inode: mode, owner, group, flags and ACLs, one immutable record that is
+//! replaced as a whole. Until the first change, an inode without flags and ACLs has no record:
+//! `initial` is in force.
 
 use pando_sync::{AtomicCounted, Counted, Guard, Object};
 
 use crate::{
-    Charge, NodeAttr, Result,
+    Charge, InodeFlags, NodeAttr, Result,
     objects::xattr_map::cost_of,
     types::{
-        acl::{Acl, AclKind, Acls},
-        cred::{PermView, Permissions},
+        acl::{Acl, AclKind},
+        cred::{PermView, Permissions, PermissionsRef},
     },
 };
 
@@ -19,9 +18,10 @@ pub(crate) fn cost_of_acl(kind: AclKind, acl: &Acl) -> Charge {
     cost_of(kind.name().as_bytes(), acl.as_xattr().len())
 }
 
-/// Mode, owner, group and ACLs in the form of a backing.
+/// The permissions in the form of a backing.
 pub(crate) fn permissions_of(attr: &NodeAttr) -> Permissions {
-    Permissions { perm: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid }, acls: attr.acls.clone() }
+    let perm = PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+    Permissions { perm, flags: attr.flags, acls: attr.acls.clone() }
 }
 
 /// The record, if there is one. Atomic pointer.
@@ -31,7 +31,8 @@ impl Record {
     /// That of a new inode: none if mode, owner and group say everything.
     #[inline]
     pub(super) fn new(permissions: Permissions) -> Self {
-        Self(AtomicCounted::new(permissions.acls.is_some().then(|| Counted::new(permissions))))
+        let says_more = permissions.acls.is_some() || !permissions.flags.is_empty();
+        Self(AtomicCounted::new(says_more.then(|| Counted::new(permissions))))
     }
 
     #[inline]
@@ -43,10 +44,10 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn get<'g>(&self, initial: &'g PermView, guard: &'g Guard) -> (&'g PermView, Option<&'g Arc<Acls>>) {
+    pub(super) fn get<'g>(&self, initial: &'g PermView, guard: &'g Guard) -> PermissionsRef<'g> {
         match self.0.load(guard) {
-            None => (initial, None),
-            Some(record) => (&record.to_ref().perm, record.to_ref().acls.as_ref()),
+            None => PermissionsRef { perm: initial, flags: InodeFlags::empty(), acls: None },
+            Some(record) => record.to_ref().into(),
         }
     }
 

@@ -3,8 +3,9 @@
 use pando_sync::{Guard, LifeState};
 
 use crate::{
-    NodeAttr, Stat, Timestamp,
+    AttrMask, InodeFlags, NodeAttr, Stat, Timestamp,
     objects::inode::{Body, Inode},
+    types::cred::PermissionsRef,
 };
 
 /// Each entry, and also `.` and `..`, adds this much to the size of a directory, as on tmpfs
@@ -22,7 +23,7 @@ pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
 /// right after the field-by-field stores would stall on store forwarding.
 #[inline(always)]
 pub(crate) fn stat_in_place(inode: &Inode, guard: &Guard) -> Stat {
-    let perm = inode.perm(guard);
+    let PermissionsRef { perm, flags, .. } = inode.permissions(guard);
     let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
     match &inode.body {
         Body::Directory(directory) => {
@@ -55,12 +56,14 @@ pub(crate) fn stat_in_place(inode: &Inode, guard: &Guard) -> Stat {
         mtime: Timestamp(inode.times.mtime(guard, stamp)),
         ctime: Timestamp(inode.times.ctime(stamp)),
         btime: Timestamp(inode.times.btime()),
+        flags: inode.shard.sb.keeps_flags.then_some(flags),
     }
 }
 
 /// The attributes of an inode in the form that a backing stores.
 pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
-    let (stat, (perm, acls)) = (stat_of(inode, guard), inode.permissions(guard));
+    let stat = stat_of(inode, guard);
+    let PermissionsRef { perm, flags, acls } = inode.permissions(guard);
     NodeAttr {
         ino: stat.ino,
         kind: stat.kind,
@@ -79,6 +82,17 @@ pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
             Body::Symlink(target, _) => target.clone(),
             _ => Box::default(),
         },
+        flags,
         acls: acls.cloned(),
+    }
+}
+
+/// The contents were read, or the entries listed. Stamps atime if relatime requires it and the
+/// flags permit it. `striped`: as for [`Times::accessed`](super::times::Times::accessed).
+#[inline]
+pub(crate) fn note_access(inode: &Inode, striped: i64, guard: &Guard) {
+    let is_stamped = !inode.permissions(guard).flags.contains(InodeFlags::NOATIME);
+    if is_stamped && inode.times.accessed(guard, striped, || Timestamp::now().0) {
+        inode.set_dirty(AttrMask::ATIME);
     }
 }

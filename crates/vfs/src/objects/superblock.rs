@@ -165,6 +165,8 @@ pub(crate) struct SuperBlock {
     pub stamped_elsewhere: bool,
     /// Whether there are ACLs, and who checks them. Immutable.
     pub acls: AclSupport,
+    /// Whether inodes have flags, which the namespace enforces. Immutable.
+    pub keeps_flags: bool,
     /// The changes by others that the backing reports. None in memory. Immutable.
     pub feed: Option<Feed>,
     /// The root, which is not in the inode cache, for reports that concern it. None in memory, and
@@ -180,6 +182,7 @@ impl SuperBlock {
         let whole_directories = !is_parallel || options.directory_locks == DirectoryLocks::PerDirectory;
         let stamped_elsewhere = driver.backing().is_some_and(Backing::stamps_times);
         let acls = driver.backing().map_or(AclSupport::Namespace, Backing::acls);
+        let keeps_flags = driver.backing().is_none_or(Backing::keeps_flags);
         let inodes = InodeCache::new(keys, options);
         let identity = driver.backing().and_then(Backing::identity).unwrap_or_else(|| random_keys().0);
         let sb = Arc::new(Self {
@@ -205,6 +208,7 @@ impl SuperBlock {
             whole_directories,
             stamped_elsewhere,
             acls,
+            keeps_flags,
             feed,
             reported_root: AtomicCounted::new(None),
         });

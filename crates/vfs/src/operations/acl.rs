@@ -6,7 +6,7 @@ use std::cell::Cell;
 use pando_sync::{Guard, pin};
 
 use crate::{
-    AttrMask, Context, Error, FileKind, Result,
+    AttrMask, Context, Error, FileKind, InodeFlags, Result,
     objects::{inode::Inode, permissions::cost_of_acl},
     operations::{
         attr::{change_permissions, keeps_setgid},
@@ -22,8 +22,14 @@ use crate::{
 impl Inode {
     /// An ACL, as the value of the extended attribute.
     pub(crate) fn acl(&self, kind: AclKind, guard: &Guard) -> Option<Vec<u8>> {
-        Some(self.permissions(guard).1?.get(kind)?.as_xattr().to_vec())
+        Some(self.permissions(guard).acls?.get(kind)?.as_xattr().to_vec())
     }
+}
+
+/// Fails for an immutable or append-only inode, whose extended attributes and ACLs stay as they are
+/// (EPERM).
+pub(crate) fn expect_unprotected(inode: &Inode) -> Result<()> {
+    if inode.permissions(&pin()).flags.intersects(InodeFlags::PROTECTING) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Sets an ACL to the value of the extended attribute, or removes it. The access ACL also sets the
@@ -39,12 +45,13 @@ pub(crate) fn set_acl(context: &Context, inode: &Inode, kind: AclKind, value: Op
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);
     }
+    expect_unprotected(inode)?;
     if kind == AclKind::Default && !inode.is_dir() {
         return if acl.is_some() { Err(Error::Access) } else { Ok(()) };
     }
     let kept = acl.as_ref().filter(|acl| kind == AclKind::Default || acl.is_extended());
     let change = |mut new: Permissions| {
-        if !context.owns(&new.perm) {
+        if new.is_protected() || !context.owns(&new.perm) {
             return Err(Error::NotPermitted);
         }
         if acl.as_ref().is_some_and(|acl| !acl.is_valid()) {
@@ -65,7 +72,7 @@ pub(crate) fn set_acl(context: &Context, inode: &Inode, kind: AclKind, value: Op
         return change_permissions(inode, meant, change);
     }
     // A refusal comes before a lack of space.
-    change(inode.perm(&pin()).into())?;
+    change(inode.permissions(&pin()).into())?;
     let driver = &*inode.shard.sb.driver;
     let charge = kept.map(|acl| ChargeGuard::take(driver, cost_of_acl(kind, acl))).transpose()?;
     let replaced = Cell::new(None);

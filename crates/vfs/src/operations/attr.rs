@@ -5,7 +5,7 @@
 use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
-    At, AttrMask, Context, Credentials, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    At, AttrMask, Context, Credentials, DentryRef, Error, InodeFlags, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
     caches::{
         ask::{revalidate, stat_settled},
         refresh::refresh_if_outdated,
@@ -20,7 +20,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk,
-        cred::{PermView, Permissions, Writer},
+        cred::{PermView, Permissions, PermissionsRef, Writer},
         stat::{S_ISGID, S_ISUID, S_IXGRP},
     },
 };
@@ -121,6 +121,29 @@ impl Vfs {
         })
     }
 
+    /// Changes the flags of a file or directory (`FS_IOC_SETFLAGS`, chattr). Once this call has
+    /// returned, an immutable or append-only file is not removed or renamed, and no name is made
+    /// in an immutable directory. [`Stat::flags`] shows the flags.
+    ///
+    /// # Errors
+    /// EPERM for a caller that is not the owner, or one that changes `IMMUTABLE` or `APPEND`
+    /// without the capability; EOPNOTSUPP in a tree without flags, for what is no file or
+    /// directory, and for other flags; and those of the walk.
+    pub fn set_inode_flags(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        new: InodeFlags,
+        flags: Walk,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            change(context, &dentry, &SetAttr::new().flags(new))
+        })
+    }
+
     /// Sets the times (utimensat).
     ///
     /// # Errors
@@ -164,12 +187,12 @@ impl Vfs {
         may_truncate(context, &dentry, size, Stamp::IfChanged)
     }
 
-    /// Changes several attributes of a dentry, in the order size, owner, mode, times. Each change
-    /// has its own checks.
+    /// Changes several attributes of a dentry, in the order size, owner, mode, times, flags. Each
+    /// change has its own checks.
     ///
     /// # Errors
-    /// Those of truncate, chown, chmod and utimens. The changes before the failing one have been
-    /// made.
+    /// Those of truncate, chown, chmod, utimens and [`Vfs::set_inode_flags`]. The changes before
+    /// the failing one have been made.
     pub fn setattr(&self, context: &Context, dentry: &DentryRef, change_to: &SetAttr) -> Result<Stat> {
         self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
@@ -239,6 +262,32 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
         [true, false] => notify::atime_set(dentry.0.as_shared()),
         [false, false] => {}
     }
+    if let Some(flags) = to.flags {
+        // Without an event, as on tmpfs.
+        set_inode_flags(context, inode, flags)?;
+    }
+    Ok(())
+}
+
+fn set_inode_flags(context: &Context, inode: &Inode, flags: InodeFlags) -> Result<()> {
+    let has_flags = inode.shard.sb.keeps_flags && matches!(inode.kind, FileKind::File | FileKind::Directory);
+    if !has_flags {
+        return Err(Error::NotSupported);
+    }
+    change_permissions(inode, AttrMask::FLAGS, |old| {
+        let needs_capability = (old.flags ^ flags).intersects(InodeFlags::PROTECTING);
+        if !context.owns(&old.perm) || needs_capability && !context.capable() {
+            return Err(Error::NotPermitted);
+        }
+        if !InodeFlags::all().contains(flags) {
+            return Err(Error::NotSupported);
+        }
+        Ok(Permissions { flags, ..old })
+    })?;
+    if flags.intersects(InodeFlags::PROTECTING) {
+        // A thread that removes or renames the inode has checked its flags under a name's lock.
+        inode.shard.sb.namespace.names.synchronize();
+    }
     Ok(())
 }
 
@@ -247,7 +296,7 @@ fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
         return Err(Error::NotSupported);
     }
     change_permissions(inode, AttrMask::MODE, |old| {
-        if !context.owns(&old.perm) {
+        if old.is_protected() || !context.owns(&old.perm) {
             return Err(Error::NotPermitted);
         }
         let cut = if keeps_setgid(context, &old.perm) { 0 } else { S_ISGID };
@@ -274,7 +323,8 @@ fn chown_inode(context: &Context, dentry: &DentryRef, uid: Option<u32>, gid: Opt
         let owner = context.cred.uid == perm.uid;
         let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
         let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
-        if !(context.capable() || uid_ok && gid_ok) {
+        let is_protected = !meant.is_empty() && old.is_protected();
+        if is_protected || !(context.capable() || uid_ok && gid_ok) {
             return Err(Error::NotPermitted);
         }
         let mode = if inode.is_dir() { perm.mode } else { after_chown(&perm, &context.cred) };
@@ -288,7 +338,7 @@ fn chown_inode(context: &Context, dentry: &DentryRef, uid: Option<u32>, gid: Opt
     if inode.is_dir() {
         change_permissions(inode, meant, change)?;
     } else {
-        change(inode.perm(&pin()).into())?;
+        change(inode.permissions(&pin()).into())?;
         inode.drop_capabilities()?;
         change_permissions(inode, meant, change)?;
         // Capabilities that were set meanwhile were given to the file as it was before the chown.
@@ -332,17 +382,22 @@ fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
     perm.mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
 }
 
+fn may_set_times(context: &Context, inode: &Inode, is_touch: bool, guard: &Guard) -> Result<()> {
+    let PermissionsRef { perm, flags, .. } = inode.permissions(guard);
+    let refusing = if is_touch { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
+    match context.owns(perm) {
+        _ if flags.intersects(refusing) => Err(Error::NotPermitted),
+        true => Ok(()),
+        false if is_touch => context.check(inode, Access::WRITE, guard),
+        false => Err(Error::NotPermitted),
+    }
+}
+
 fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -> Result<()> {
     if atime == SetTime::Omit && mtime == SetTime::Omit {
         return Ok(());
     }
-    let perm = inode.perm(&pin());
-    if !context.owns(&perm) {
-        if atime != SetTime::Now || mtime != SetTime::Now {
-            return Err(Error::NotPermitted);
-        }
-        context.check(inode, Access::WRITE, &pin())?;
-    }
+    may_set_times(context, inode, atime == SetTime::Now && mtime == SetTime::Now, &pin())?;
     let now = Timestamp::now();
     let value = |time| match time {
         SetTime::Omit => None,
@@ -387,6 +442,9 @@ fn may_truncate(context: &Context, dentry: &DentryRef, size: u64, stamp: Stamp) 
 pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: Stamp) -> Result<()> {
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
+    }
+    if inode.permissions(&pin()).flags.contains(InodeFlags::APPEND) {
+        return Err(Error::NotPermitted);
     }
     let state = inode.file_state()?;
     file_remove_privs_before(inode, writer)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use pando_sync::{Counted, Guard, Node, Operation, Shared};
 
 use crate::{
-    Context, Error, Result, Timestamp,
+    Context, Error, InodeFlags, Result, Timestamp,
     objects::{
         dentry::{Dentry, Dirent},
         directory::Directory,
@@ -58,7 +58,9 @@ impl<'g> Bound<'g> {
     pub(crate) fn may_delete(&self, context: &Context, want_dir: Option<bool>, guard: &Guard) -> Step<()> {
         may_change(context, self.parent, guard)?;
         let dir_perm = self.parent.perm(guard);
-        if is_sticky(context, &dir_perm, &self.inode().perm(guard)) {
+        let is_kept = self.parent.permissions(guard).flags.contains(InodeFlags::APPEND)
+            || self.inode().permissions(guard).flags.intersects(InodeFlags::PROTECTING);
+        if is_kept || is_sticky(context, &dir_perm, &self.inode().perm(guard)) {
             return Err(Error::NotPermitted.into());
         }
         match want_dir {

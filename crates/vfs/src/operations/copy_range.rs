@@ -9,8 +9,10 @@ use std::{
     os::fd::OwnedFd,
 };
 
+use pando_sync::pin;
+
 use crate::{
-    Error, File, Result,
+    Error, File, InodeFlags, Result,
     objects::notify,
     operations::{attr::file_remove_privs_before, file::OFFSET_MAX},
     trace::TraceOp,
@@ -36,7 +38,8 @@ impl File {
     /// # Errors
     /// EBADF if `from` is not open for reading, or this file not for writing, or for O_APPEND;
     /// EISDIR; EINVAL for what is no regular file, for ranges of one file that overlap, and for an
-    /// offset beyond 2^63 - 1 (EOVERFLOW if the range ends beyond 2^64); EFBIG for an `offset` of
+    /// offset beyond 2^63 - 1 (EOVERFLOW if the range ends beyond 2^64); EPERM if this file is
+    /// immutable; EFBIG for an `offset` of
     /// 2^63 - 1; ENOSPC; and those of the driver.
     #[doc(alias = "copy_file_range")]
     pub fn copy_range(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
@@ -88,6 +91,9 @@ impl File {
         self.writer()?;
         if self.flags().contains(OpenFlags::APPEND) {
             return Err(Error::BadHandle);
+        }
+        if self.inode().permissions(&pin()).flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
         }
         if [from_offset, offset].iter().any(|start| start.checked_add(len as u64).is_none()) {
             return Err(Error::Overflow);

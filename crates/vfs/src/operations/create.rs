@@ -11,12 +11,13 @@
 use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
-    At, AttrMask, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
+    At, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
     objects::{
         dentry::{Dentry, Dirent},
         inode::{Body, Inode},
         lockable::Lockable,
         notify,
+        stat::note_access,
     },
     operations::{
         attempt::{change, run_lockless},
@@ -120,8 +121,8 @@ impl Vfs {
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target, _) => {
-                    if !context.read_only && inode.times.accessed(guard, i64::MIN, || Timestamp::now().0) {
-                        inode.set_dirty(AttrMask::ATIME);
+                    if !context.read_only {
+                        note_access(inode, i64::MIN, guard);
                     }
                     Ok(target.to_vec())
                 }

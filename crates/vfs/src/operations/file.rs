@@ -10,9 +10,9 @@ use std::{
 use pando_sync::pin;
 
 use crate::{
-    AttrMask, Error, File, FileData, Layout, Result, Seek, Stat, Timestamp,
+    AttrMask, Error, File, FileData, InodeFlags, Layout, Result, Seek, Stat, Timestamp,
     caches::{ask::stat_settled, write_back::store_times},
-    objects::{inode::Inode, notify},
+    objects::{inode::Inode, notify, stat::note_access},
     operations::{
         attempt::retry_after_reclaim,
         attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
@@ -152,9 +152,8 @@ impl File {
 
     /// Updates atime after a read, unless the flags forbid it.
     pub(crate) fn note_access(&self) {
-        let inode = self.inode();
-        if !self.no_atime() && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
-            inode.set_dirty(AttrMask::ATIME);
+        if !self.no_atime() {
+            note_access(self.inode(), i64::MIN, &pin());
         }
     }
 
@@ -398,7 +397,8 @@ impl File {
     ///
     /// # Errors
     /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for a range beyond 2^63 - 1,
-    /// EOPNOTSUPP for another mode, ENOSPC.
+    /// EOPNOTSUPP for another mode, EPERM for an immutable file, or if an append-only one would
+    /// lose bytes, ENOSPC.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.traced(TraceOp::Fallocate, || self.allocate(mode, offset, len))?;
         notify::modified(self.dentry().0.as_shared());
@@ -421,6 +421,10 @@ impl File {
             return Err(Error::NotSupported);
         }
         let writer = self.writer()?;
+        let refusing = if mode & !KEEP_SIZE == 0 { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
+        if self.inode().permissions(&pin()).flags.intersects(refusing) {
+            return Err(Error::NotPermitted);
+        }
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
             return Err(Error::NotSupported);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell, Shared};
 
 use crate::{
-    Charge, Context, Driver, Error, FileKind, Result, Timestamp,
+    Charge, Context, Driver, Error, FileKind, InodeFlags, Result, Timestamp,
     objects::{
         dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
@@ -23,7 +23,7 @@ use crate::{
     },
     types::{
         acl::{Acl, Acls},
-        cred::{PermView, Permissions},
+        cred::{PermView, Permissions, PermissionsRef},
         stat::{S_ISGID, S_IXGRP},
     },
 };
@@ -89,8 +89,8 @@ pub(crate) fn parent_ref_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Coun
     }
 }
 
-/// Owner, mode and ACLs of a new inode in `parent`, after the setgid rules, and the umask or the
-/// default ACL of `parent`. Analogous to `inode_init_owner()` in fs/inode.c and
+/// Owner, mode, flags and ACLs of a new inode in `parent`, after the setgid rules, and the umask or
+/// the default ACL of `parent`. Analogous to `inode_init_owner()` in fs/inode.c and
 /// `posix_acl_create()` in fs/posix_acl.c.
 #[inline]
 pub(crate) fn new_permissions(
@@ -100,7 +100,7 @@ pub(crate) fn new_permissions(
     mode: u32,
     guard: &Guard,
 ) -> Permissions {
-    let (dir_perm, dir_acls) = parent.permissions(guard);
+    let PermissionsRef { perm: dir_perm, flags, acls: dir_acls } = parent.permissions(guard);
     let asked = mode;
     let (mut mode, acls) = match dir_acls.and_then(|acls| acls.default.as_ref()) {
         _ if kind == FileKind::Symlink => (mode & 0o777, None),
@@ -117,7 +117,7 @@ pub(crate) fn new_permissions(
             mode &= !S_ISGID;
         }
     }
-    Permissions { perm: PermView { mode, uid: context.cred.uid, gid }, acls }
+    Permissions { perm: PermView { mode, uid: context.cred.uid, gid }, flags: flags & InodeFlags::INHERITED, acls }
 }
 
 /// Mode and ACLs of a new inode in a directory with this default ACL.
@@ -190,7 +190,7 @@ pub(crate) fn may_link_there(context: &Context, inode: &Inode, place: Parent<'_>
 pub(crate) fn may_link(context: &Context, inode: &Inode, dir: &Inode, guard: &Guard) -> Step<()> {
     may_change(context, dir, guard)?;
     dir.shard.sb.expect_mounted()?;
-    if inode.is_dir() {
+    if inode.is_dir() || inode.permissions(guard).flags.intersects(InodeFlags::PROTECTING) {
         return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
     }
     Ok(())

@@ -4,7 +4,7 @@
 use pando_sync::{Guard, pin};
 
 use crate::{
-    At, Context, DentryRef, Error, File, Result, Vfs,
+    At, Context, DentryRef, Error, File, InodeFlags, Result, Vfs,
     handles::held::Held,
     objects::{inode::Inode, notify, superblock::Namespace},
     operations::{
@@ -245,6 +245,11 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags, guard: &Guard)
         _ => {}
     }
     context.check(inode, access, guard)?;
+    let only_appends =
+        !flags.contains(OpenFlags::TRUNC) && (flags.contains(OpenFlags::APPEND) || !access.contains(Access::WRITE));
+    if !only_appends && inode.permissions(guard).flags.contains(InodeFlags::APPEND) {
+        return Err(Error::NotPermitted);
+    }
     if flags.contains(OpenFlags::NOATIME) && !context.owns(&inode.perm(guard)) {
         return Err(Error::NotPermitted);
     }

@@ -83,11 +83,13 @@ pub(crate) fn revoking(
 }
 
 /// Whether every caller keeps its permissions, and new entries get the same owner, mode and ACLs as
-/// before. Any change of an ACL may take something away.
+/// before. Any change of a flag or an ACL may take something away.
 fn only_adds(old: &Permissions, new: &Permissions) -> bool {
     const ADDED: u32 = 0o777;
     let same = |perm: PermView| PermView { mode: perm.mode & !ADDED, ..perm };
-    old.acls == new.acls && same(old.perm) == same(new.perm) && old.perm.mode & ADDED & !new.perm.mode == 0
+    (&old.acls, old.flags) == (&new.acls, new.flags)
+        && same(old.perm) == same(new.perm)
+        && old.perm.mode & ADDED & !new.perm.mode == 0
 }
 
 #[cfg(test)]

@@ -17,8 +17,13 @@ use pando_records::Mask;
 use pando_sync::{Guard, LifeState, pin};
 
 use crate::{
-    AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
-    objects::{directory::Directory, inode::Inode, notify, stat::stat_of},
+    Context, DentryRef, DirEntry, Error, File, Result, Stat,
+    objects::{
+        directory::Directory,
+        inode::Inode,
+        notify,
+        stat::{note_access, stat_of},
+    },
     operations::{
         batch::{AFTER_DOT, AFTER_DOTDOT, BATCH, Batch},
         namei::{cross, dotdot},
@@ -123,9 +128,8 @@ impl File {
         if matches!(directory.life.state(guard), LifeState::Removed) {
             return Err(Error::NoEntry);
         }
-        let counts = cookie < AFTER_DOT && !self.no_atime();
-        if counts && inode.times.accessed(guard, directory.latest_stamp(), || Timestamp::now().0) {
-            inode.set_dirty(AttrMask::ATIME);
+        if cookie < AFTER_DOT && !self.no_atime() {
+            note_access(inode, directory.latest_stamp(), guard);
         }
         Ok((inode, directory))
     }

@@ -7,7 +7,7 @@ use crate::{
     caches::ask::ask_for_xattrs,
     objects::{inode::Inode, notify},
     operations::{
-        acl::set_acl,
+        acl::{expect_unprotected, set_acl},
         attempt::{retry_after_reclaim, run_lockless},
         namei::walk,
         step::Stop,
@@ -49,6 +49,7 @@ impl Class {
         let write = want.contains(Access::WRITE);
         if write {
             context.writable()?;
+            expect_unprotected(inode)?;
         }
         let denied = if write { Error::NotPermitted } else { Error::NoData };
         match self {
@@ -90,6 +91,7 @@ fn may_use_acl(context: &Context, inode: &Inode, want: Access) -> Result<()> {
         return Ok(());
     }
     context.writable()?;
+    expect_unprotected(inode)?;
     if context.owns(&inode.perm(&pin())) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
@@ -325,7 +327,7 @@ impl Vfs {
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
         let names = |inode: &Inode, map: Option<&XattrMap>, guard: &Guard| {
-            let acls = inode.permissions(guard).1.into_iter().flat_map(|acls| acls.iter());
+            let acls = inode.permissions(guard).acls.into_iter().flat_map(|acls| acls.iter());
             let names = map.into_iter().flat_map(XattrMap::names).filter(|name| Class::of(name).is_shown_to(context));
             acls.map(|(kind, _)| kind.name().as_bytes()).chain(names).map(<[u8]>::to_vec).collect()
         };

@@ -227,12 +227,12 @@ fn push_whole(packer: &mut Packer<'_>, wanted: &Wanted<'_>, entry: &Entry<'_>, i
         return packer.push(&Entry { attr: attr.as_ref(), target, ..*entry }, [].into_iter());
     }
     loop {
-        let (xattrs, acls) = (inode.cached_xattrs(guard), inode.permissions(guard).1);
+        let (xattrs, acls) = (inode.cached_xattrs(guard), inode.permissions(guard).acls);
         let attr = attr();
         // While the guard exists, no other map can have the address of this one, and no other ACLs
         // that of these.
         let address = |xattrs: Option<Option<&XattrMap>>| xattrs.map(|map| map.map(std::ptr::from_ref));
-        let acls_now = inode.permissions(guard).1;
+        let acls_now = inode.permissions(guard).acls;
         if address(xattrs) != address(inode.cached_xattrs(guard)) || acls.map(Arc::as_ptr) != acls_now.map(Arc::as_ptr)
         {
             continue;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pando_sync::Object;
 
 use crate::{
-    Access, Error, Result,
+    Access, Error, InodeFlags, Result,
     types::{
         acl::{Acl, AclKind, Acls},
         stat::{S_IRWXG, S_ISGID, S_ISUID, S_IXGRP},
@@ -21,10 +21,11 @@ pub(crate) struct PermView {
     pub gid: u32,
 }
 
-/// Mode, owner, group and ACLs: one immutable record, replaced as a whole (P11).
+/// Mode, owner, group, flags and ACLs: one immutable record, replaced as a whole (P11).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Permissions {
     pub perm: PermView,
+    pub flags: InodeFlags,
     /// None if there is neither ACL.
     pub acls: Option<Arc<Acls>>,
 }
@@ -35,9 +36,30 @@ impl Object for Permissions {
     }
 }
 
+/// [`Permissions`] that an inode has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PermissionsRef<'g> {
+    pub perm: &'g PermView,
+    pub flags: InodeFlags,
+    pub acls: Option<&'g Arc<Acls>>,
+}
+
+impl<'g> From<&'g Permissions> for PermissionsRef<'g> {
+    fn from(permissions: &'g Permissions) -> Self {
+        let Permissions { perm, flags, acls } = permissions;
+        Self { perm, flags: *flags, acls: acls.as_ref() }
+    }
+}
+
+impl From<PermissionsRef<'_>> for Permissions {
+    fn from(PermissionsRef { perm, flags, acls }: PermissionsRef<'_>) -> Self {
+        Self { perm: *perm, flags, acls: acls.cloned() }
+    }
+}
+
 impl From<PermView> for Permissions {
     fn from(perm: PermView) -> Self {
-        Self { perm, acls: None }
+        Self { perm, flags: InodeFlags::empty(), acls: None }
     }
 }
 
@@ -49,6 +71,11 @@ impl Permissions {
             self.set_acl(AclKind::Access, Some(acl.after_chmod(mode)));
         }
         self
+    }
+
+    /// Whether a flag protects the inode from changes of its attributes.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.flags.intersects(InodeFlags::PROTECTING)
     }
 
     /// These after a change of the contents.

@@ -51,6 +51,21 @@ bitflags! {
         const WHITEOUT = 4;
     }
 
+    /// The flags of an inode (`FS_*_FL`), as lsattr shows them and chattr changes them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct InodeFlags: u32 {
+        /// The file cannot be changed, removed, renamed or linked, not even by root (EPERM). In a
+        /// directory, no name can be made or removed. A file that is open for writing stays so.
+        const IMMUTABLE = 0x10;
+        /// The file can be opened for writing only with O_APPEND, and cannot be truncated, removed,
+        /// renamed or linked. In a directory, names can be made and not removed.
+        const APPEND = 0x20;
+        /// dump(8) leaves the file out. Files that are made in such a directory inherit it.
+        const NODUMP = 0x40;
+        /// Reading does not change atime. Files that are made in such a directory inherit it.
+        const NOATIME = 0x80;
+    }
+
     /// The flags of setxattr(2).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct XattrFlags: u32 {
@@ -134,4 +149,11 @@ impl OpenFlags {
 impl Walk {
     /// The walk is for the attributes of the inode. Not public: each operation knows it.
     pub(crate) const ATTRIBUTES: Self = Self::from_bits_retain(1 << 31);
+}
+
+impl InodeFlags {
+    /// Those that protect a file from changes.
+    pub(crate) const PROTECTING: Self = Self::IMMUTABLE.union(Self::APPEND);
+    /// Those that a new inode gets from its directory.
+    pub(crate) const INHERITED: Self = Self::NODUMP.union(Self::NOATIME);
 }

@@ -3,7 +3,7 @@
 use pando_records::{Attr, Fields, Time};
 pub use pando_records::{FileKind, S_IFMT};
 
-use crate::types::{SetTime, Timestamp};
+use crate::types::{InodeFlags, SetTime, Timestamp};
 
 /// The bits of a mode that mknod, mkdir and open take.
 pub(crate) const MODE_BITS: u32 = 0o7777;
@@ -50,6 +50,8 @@ pub struct Stat {
     pub ctime: Timestamp,
     /// The creation.
     pub btime: Timestamp,
+    /// The flags. None if the tree has no flags.
+    pub flags: Option<InodeFlags>,
 }
 
 impl Stat {
@@ -73,6 +75,7 @@ impl Stat {
             mtime: EPOCH,
             ctime: EPOCH,
             btime: EPOCH,
+            flags: None,
         }
     }
 
@@ -95,6 +98,9 @@ impl Stat {
     }
 }
 
+/// The flags that statx(2) shows (`STATX_ATTR_*`), with the same values.
+const IN_STATX: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::NODUMP);
+
 /// In the form of a record. The number of the superblock is its device.
 impl From<&Stat> for Attr {
     #[inline]
@@ -114,8 +120,8 @@ impl From<&Stat> for Attr {
             ino: stat.ino,
             size: stat.size,
             blocks: stat.blocks,
-            attributes: 0,
-            attributes_mask: 0,
+            attributes: u64::from(stat.flags.map_or(0, |flags| (flags & IN_STATX).bits())),
+            attributes_mask: u64::from(stat.flags.map_or(0, |_| IN_STATX.bits())),
             atime: time(stat.atime),
             mtime: time(stat.mtime),
             ctime: time(stat.ctime),
@@ -188,6 +194,8 @@ pub struct SetAttr {
     pub atime: SetTime,
     /// The new mtime.
     pub mtime: SetTime,
+    /// The new flags.
+    pub flags: Option<InodeFlags>,
     /// Whether a size that changes nothing leaves mtime and ctime as they are: true for truncate(2)
     /// on tmpfs, false for ftruncate(2). A size changes nothing if it is the old size and the file
     /// occupies no space.
@@ -233,6 +241,12 @@ impl SetAttr {
     /// Sets mtime.
     pub fn mtime(mut self, mtime: SetTime) -> Self {
         self.mtime = mtime;
+        self
+    }
+
+    /// Sets the flags.
+    pub fn flags(mut self, flags: InodeFlags) -> Self {
+        self.flags = Some(flags);
         self
     }
 

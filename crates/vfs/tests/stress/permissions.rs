@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use pando_vfs::{At, Context, Credentials, Error, RenameFlags, Walk, XattrFlags};
+use pando_vfs::{At, Context, Credentials, Error, InodeFlags, RenameFlags, Walk, XattrFlags};
 
 use crate::{
     acl::{ACCESS, acl},
@@ -37,10 +37,12 @@ fn p2_no_change_after_permission_is_revoked() {
                 if !me.go_on() {
                     break;
                 }
-                // By its mode, its owner, or its ACL.
-                let close = |closed: bool| match round % 3 {
+                // By its mode, its owner, its flags, or its ACL.
+                let close = |closed: bool| match round % 4 {
                     0 => vfs.chmod(&tree.context, At::Cwd, "/d", if closed { 0o755 } else { 0o777 }, FOLLOW),
                     1 => vfs.chown(&tree.context, At::Cwd, "/d", Some(if closed { 0 } else { 1000 }), None, FOLLOW),
+                    2 if closed => vfs.set_inode_flags(&tree.context, At::Cwd, "/d", InodeFlags::IMMUTABLE, FOLLOW),
+                    2 => vfs.chmod(&tree.context, At::Cwd, "/d", 0o777, FOLLOW),
                     _ if closed => vfs.removexattr(&tree.context, At::Cwd, "/d", ACCESS, FOLLOW),
                     _ => {
                         let value = acl(0o755, 1000, 7);
@@ -50,13 +52,17 @@ fn p2_no_change_after_permission_is_revoked() {
                 close(false).expect("opened");
                 std::thread::yield_now();
                 close(true).expect("closed");
-                if round % 3 == 2 {
+                if round % 4 == 3 {
                     // It stayed as the mask had made it.
                     vfs.chmod(&tree.context, At::Cwd, "/d", 0o755, FOLLOW).expect("changed");
                 }
                 let then = tree.list(At::Cwd, "/d");
                 std::thread::yield_now();
                 assert_eq!(tree.list(At::Cwd, "/d"), then, "something changed after permission was taken away");
+                if round % 4 == 2 {
+                    vfs.set_inode_flags(&tree.context, At::Cwd, "/d", InodeFlags::empty(), FOLLOW).expect("cleared");
+                    vfs.chmod(&tree.context, At::Cwd, "/d", 0o755, FOLLOW).expect("closed");
+                }
             }
             over.store(true, Ordering::Relaxed);
         }
@@ -85,6 +91,58 @@ fn p2_no_change_after_permission_is_revoked() {
         }
     });
     assert!(done.into_inner() > 0, "nothing was ever permitted");
+    tree.remove_below("/");
+    assert_eq!(tree.used(), (1, 0));
+}
+
+/// Files are removed, renamed and linked while one thread protects them. Once a file or directory
+/// is append-only, it keeps its names, whatever was in progress.
+///
+/// Seen to fail: a change of flags that does not wait for the holders of names' locks.
+#[test]
+fn p2_protected_file_keeps_its_names() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(6000));
+    let (vfs, context) = (&tree.vfs, &tree.context);
+    let (kept, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    run_workers("p2_protected_file_keeps_its_names", THREADS, seed, |me| {
+        if me.id == 0 {
+            for round in 0..rounds {
+                if !me.go_on() {
+                    break;
+                }
+                let path = format!("/{}", NAMES[round % 6]);
+                let made = match round % 2 {
+                    0 => vfs.mknod(context, At::Cwd, &path, 0o644, 0),
+                    _ => vfs.mkdir(context, At::Cwd, &path, 0o755),
+                };
+                let Ok(dentry) = made else { continue };
+                let set = |flags| {
+                    vfs.set_inode_flags(context, At::Dir(&dentry), "", flags, Walk::EMPTY_PATH).expect("changed");
+                };
+                let look = || (dentry.stat().nlink, vfs.d_path(context, &dentry, 100));
+                std::thread::yield_now();
+                set(InodeFlags::APPEND);
+                let then = look();
+                std::thread::yield_now();
+                assert_eq!(look(), then, "a name has changed after the file was protected");
+                kept.fetch_add(usize::from(then.0 > 0), Ordering::Relaxed);
+                set(InodeFlags::empty());
+            }
+            over.store(true, Ordering::Relaxed);
+        }
+        while me.go_on() && !over.load(Ordering::Relaxed) {
+            let [old, new] = [0; 2].map(|_| format!("/{}", me.rng.pick(&NAMES)));
+            let _ = match me.rng.below(5) {
+                0 => vfs.unlink(context, At::Cwd, &old),
+                1 => vfs.rmdir(context, At::Cwd, &old),
+                2 => vfs.rename(context, At::Cwd, &old, At::Cwd, &new, RenameFlags::EXCHANGE),
+                3 => vfs.link(context, At::Cwd, &old, At::Cwd, &new, Walk::NOFOLLOW).map(drop),
+                _ => vfs.rename(context, At::Cwd, &old, At::Cwd, &new, RenameFlags::empty()),
+            };
+        }
+    });
+    assert!(kept.into_inner() > 0, "no file was there when it was protected");
     tree.remove_below("/");
     assert_eq!(tree.used(), (1, 0));
 }

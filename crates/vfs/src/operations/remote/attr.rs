@@ -15,9 +15,9 @@ use crate::{
     },
 };
 
-/// Changes mode, owner, group and ACLs as one record. The backing stores those that are `meant`. It
-/// also stores the mode if privileges are dropped, and the ACL if it follows the mode. The caller
-/// holds no guard and no lock.
+/// Changes mode, owner, group, flags and ACLs as one record. The backing stores those that are
+/// `meant`. It also stores the mode if privileges are dropped, and the ACL if it follows the mode.
+/// The caller holds no guard and no lock.
 pub(crate) fn change_permissions(
     inode: &Inode,
     meant: AttrMask,
@@ -32,12 +32,13 @@ pub(crate) fn change_permissions(
     revoking(inode, change, |change, _| {
         let mut now = Timestamp::now().0;
         let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
-            let Permissions { perm, acls } = change(permissions_of(attr))?;
+            let Permissions { perm, flags, acls } = change(permissions_of(attr))?;
             let mut changed = meant | AttrMask::CTIME;
             for (what, differs) in [(AttrMask::MODE, perm.mode != attr.mode), (AttrMask::ACLS, acls != attr.acls)] {
                 changed |= if differs { what } else { AttrMask::empty() };
             }
-            (attr.mode, attr.uid, attr.gid, attr.acls) = (perm.mode, perm.uid, perm.gid, acls);
+            (attr.mode, attr.uid, attr.gid) = (perm.mode, perm.uid, perm.gid);
+            (attr.flags, attr.acls) = (flags, acls);
             now = store_ctime(attr, now);
             Ok(changed)
         })?;

@@ -81,6 +81,7 @@ pub(crate) fn attr_of_new(make: Make<'_>, permissions: &Permissions, nlink: u32,
         ctime: now,
         btime: now,
         target,
+        flags: permissions.flags,
         acls: permissions.acls.clone(),
     }
 }
