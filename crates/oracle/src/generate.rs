@@ -3,7 +3,12 @@
 //! The next operation depends only on the seed, and never on earlier results. So one operation can
 //! be left out while all others stay the same, which shrinking a failure needs.
 
+use pando_vfs::LockKind;
+
 use crate::op::{At, COMMON_GROUP, Caller, Flags, Mode, Op, Place, SLOTS, When, Whence};
+
+/// The last byte that a file can have.
+const LAST: u64 = i64::MAX as u64;
 
 /// xorshift64* (Marsaglia, *Xorshift RNGs*, 2003; Vigna, 2016).
 pub struct Rng(u64);
@@ -316,7 +321,7 @@ impl Generator {
 
     fn op_on_handle(&mut self) -> Op {
         let slot = self.slot();
-        match self.rng.below(42) {
+        match self.rng.below(46) {
             0..=11 => Op::Open { slot, place: self.place(), flags: self.flags(), mode: self.mode() },
             12 => Op::Close { slot },
             13 => Op::Read { slot, len: self.len() },
@@ -351,7 +356,22 @@ impl Generator {
                 let (from, from_offset, offset, len) = (self.slot(), self.offset(), self.offset(), self.len());
                 Op::CopyRange { from, from_offset, slot, offset, len }
             }
-            _ => Op::Readdir { slot },
+            40 | 41 => Op::Readdir { slot },
+            _ => self.op_on_locks(slot),
+        }
+    }
+
+    /// The ranges of different open files often touch.
+    fn op_on_locks(&mut self, slot: usize) -> Op {
+        let start = self.rng.pick(&[0, 1, 2, 3, 4, 5, 6, 7, LAST - 1, LAST, LAST + 1]);
+        let len = self.rng.pick(&[0, 1, 2, 3, 4, LAST]);
+        let lock = self.rng.pick(&[LockKind::Shared, LockKind::Exclusive]);
+        match self.rng.below(8) {
+            0..=2 => Op::LockRange { slot, lock: Some(lock), start, len },
+            3 => Op::LockRange { slot, lock: None, start, len },
+            4 | 5 => Op::IsExcluded { slot, lock, start, len },
+            6 => Op::Flock { slot, lock: Some(lock) },
+            _ => Op::Flock { slot, lock: None },
         }
     }
 

@@ -7,11 +7,14 @@ use std::{
 };
 
 use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc::{F_RDLCK, F_UNLCK, F_WRLCK, SEEK_SET, flock},
     time::{ClockId, clock_gettime},
     unistd::{Gid, Uid, setegid, seteuid, setgroups},
 };
+use pando_vfs::LockKind;
 use rustix::{
-    fs::{self, AtFlags, CWD, Mode as KernelMode, OFlags, SeekFrom, Timespec, Timestamps},
+    fs::{self, AtFlags, CWD, FlockOperation, Mode as KernelMode, OFlags, SeekFrom, Timespec, Timestamps},
     io::{self, Errno},
     mount::{MountFlags, UnmountFlags},
 };
@@ -303,6 +306,24 @@ impl Kernel {
                 done(fs::ioctl_setflags(self.fd(slot)?, fs::IFlags::from_bits_retain(flags))?)
             }
             Op::InodeFlags { slot } => Answer::Number(fs::ioctl_getflags(self.fd(slot)?)?.bits().into()),
+            Op::LockRange { slot, lock, start, len } => {
+                let lock = flock_of(lock, start, len);
+                fcntl(self.fd(slot)?, FcntlArg::F_OFD_SETLK(&lock)).map_err(of_nix)?;
+                Answer::Done
+            }
+            Op::IsExcluded { slot, lock, start, len } => {
+                let mut lock = flock_of(Some(lock), start, len);
+                fcntl(self.fd(slot)?, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(of_nix)?;
+                Answer::Number((i32::from(lock.l_type) != F_UNLCK).into())
+            }
+            Op::Flock { slot, lock } => done(fs::flock(
+                self.fd(slot)?,
+                match lock {
+                    Some(LockKind::Shared) => FlockOperation::NonBlockingLockShared,
+                    Some(LockKind::Exclusive) => FlockOperation::NonBlockingLockExclusive,
+                    None => FlockOperation::NonBlockingUnlock,
+                },
+            )?),
             Op::PathOf { slot } => self.path_of(slot)?,
             Op::Readdir { slot } => readdir(self.fd(slot)?)?,
             _ => unreachable!("not an operation on a handle"),
@@ -367,7 +388,7 @@ impl Kernel {
                 done(fs::utimensat(self.at(place)?, &*place.path, &times, nofollow(*follow))?)
             }
             Op::Truncate { path, size } => {
-                nix::unistd::truncate(&**path, *size as i64).map_err(|error| Errno::from_raw_os_error(error as i32))?;
+                nix::unistd::truncate(&**path, *size as i64).map_err(of_nix)?;
                 Answer::Done
             }
             Op::Statfs { path } => {
@@ -458,11 +479,25 @@ impl Kernel {
             | Op::Fchmod { .. }
             | Op::SetInodeFlags { .. }
             | Op::InodeFlags { .. }
+            | Op::LockRange { .. }
+            | Op::IsExcluded { .. }
+            | Op::Flock { .. }
             | Op::PathOf { .. }
             | Op::Readdir { .. } => self.on_handle(op),
             _ => self.on_names(op),
         }
     }
+}
+
+fn of_nix(error: nix::errno::Errno) -> Errno {
+    Errno::from_raw_os_error(error as i32)
+}
+
+/// A lock of an open file, or none.
+fn flock_of(lock: Option<LockKind>, start: u64, len: u64) -> flock {
+    let kind = lock.map_or(F_UNLCK, |lock| if lock == LockKind::Shared { F_RDLCK } else { F_WRLCK });
+    let (l_start, l_len) = (start.cast_signed(), len.cast_signed());
+    flock { l_type: kind as i16, l_whence: SEEK_SET as i16, l_start, l_len, l_pid: 0 }
 }
 
 /// Whether a file has setuid or setgid.

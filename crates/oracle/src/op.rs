@@ -24,6 +24,8 @@ use std::{
     io::{IoSlice, IoSliceMut},
 };
 
+use pando_vfs::LockKind;
+
 use crate::{events::Seen, generate::Style};
 
 /// The number of handles that the generator uses.
@@ -197,6 +199,24 @@ pub enum Op {
     },
     InodeFlags {
         slot: usize,
+    },
+    /// Locks a range for the open file, or unlocks it.
+    LockRange {
+        slot: usize,
+        lock: Option<LockKind>,
+        start: u64,
+        len: u64,
+    },
+    /// Whether another open file has a lock that excludes this one.
+    IsExcluded {
+        slot: usize,
+        lock: LockKind,
+        start: u64,
+        len: u64,
+    },
+    Flock {
+        slot: usize,
+        lock: Option<LockKind>,
     },
     PathOf {
         slot: usize,

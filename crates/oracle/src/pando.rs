@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use pando_vfs::{
-    Access, At as VfsAt, Context, Credentials, Error, File, InodeFlags, OpenFlags, RenameFlags, Result, Seek, SetTime,
-    Stat, Timestamp, Vfs, Walk, XattrFlags,
+    Access, At as VfsAt, Context, Credentials, Error, File, InodeFlags, LockOwner, LockRange, LockWait, OpenFlags,
+    RenameFlags, Result, Seek, SetTime, Stat, Timestamp, Vfs, Walk, XattrFlags,
 };
 
 use crate::{
@@ -149,6 +149,21 @@ impl Pando {
                 let flags = self.opened(slot)?.stat().flags;
                 Answer::Number(flags.map_or(0, |flags| flags.bits().into()))
             }
+            Op::LockRange { slot, lock, start, len } => {
+                let (file, owner) = (self.opened(slot)?, LockOwner::OpenFile);
+                let range = LockRange::new(start, len)?;
+                match lock {
+                    Some(kind) => file.lock_range(owner, kind, range, LockWait::No),
+                    None => file.unlock_range(owner, range),
+                }
+                .map(done)?
+            }
+            Op::IsExcluded { slot, lock, start, len } => {
+                let (file, range) = (self.opened(slot)?, LockRange::new(start, len)?);
+                Answer::Number(file.conflicting_lock(LockOwner::OpenFile, lock, range)?.is_some().into())
+            }
+            Op::Flock { slot, lock: Some(kind) } => done(self.opened(slot)?.flock(kind, LockWait::No)?),
+            Op::Flock { slot, lock: None } => done(self.opened(slot)?.unlock()?),
             Op::Fchmod { slot, mode } => {
                 let file = self.opened(slot)?;
                 done(self.vfs.chmod(&self.context, VfsAt::Dir(file.dentry()), "", mode.0, Walk::EMPTY_PATH)?)
@@ -321,6 +336,9 @@ impl Tree for Pando {
             | Op::Fchmod { .. }
             | Op::SetInodeFlags { .. }
             | Op::InodeFlags { .. }
+            | Op::LockRange { .. }
+            | Op::IsExcluded { .. }
+            | Op::Flock { .. }
             | Op::PathOf { .. }
             | Op::Readdir { .. } => self.on_handle(op),
             _ => self.on_names(op),

@@ -15,7 +15,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk, XattrFlags,
-        acl::{AclKind, is_acl},
+        acl::{Acl, AclKind, is_acl},
         stat::S_ISVTX,
         xattr_class::Class,
         xattr_map::XattrMap,
@@ -241,6 +241,8 @@ impl Vfs {
         let backed = run_lockless(self.namespace(), |guard| {
             let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let inode = dentry.to_ref().inode();
+            // A malformed ACL is refused before it matters what the inode is.
+            value.filter(|_| is_acl(name)).map(Acl::parse).transpose()?;
             Class::of(name).check(name, context, inode, Access::WRITE)?;
             if inode.shard.sb.driver.backing().is_some() {
                 return Ok(Some(dentry.get().map(DentryRef).ok_or(Stop::Again)?));
