@@ -208,6 +208,7 @@ fn injected_faults_fail_only_their_operations() {
     let file = file.unwrap();
     let read = || rustix::io::pread(&file, &mut [0; 8], 0);
     assert_eq!((read(), read()), (Err(Errno::IO), Ok(1)));
+    assert_eq!(rustix::fs::ioctl_getflags(&file), Ok(rustix::fs::IFlags::empty()), "no fault is for this ioctl");
     // An entry keeps its directory open.
     drop((file, entries));
     mounted.umount();

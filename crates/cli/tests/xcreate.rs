@@ -14,13 +14,13 @@ use std::{
     process::Command,
 };
 
-use common::{Mounted, can_mount, has, said};
+use common::{Mounted, can_mount, has, is_root, said};
 use pando_vfs::records::{
     Attr, BulkXattr, Entry, Fields, FileKind, Packer, Pushed, Time, XCREATE, XCREATE_ROOT, XattrValue,
 };
 use requests::alone;
 use rustix::{
-    fs::{Mode, OFlags, XattrFlags},
+    fs::{IFlags, Mode, OFlags, XattrFlags, ioctl_setflags},
     io::Errno,
 };
 use tempfile::TempDir;
@@ -165,6 +165,16 @@ fn names_that_were_not_found_lately_are_left_to_single_calls() {
     assert_eq!(xcreate(&root, &[file("a"), file("b")]), Err((0, Errno::OPNOTSUPP)));
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     assert_eq!(xcreate(&root, &[file("a")]), Ok(()));
+    if is_root() {
+        // What cannot be undone is left to them, too.
+        fs::create_dir(mounted.path("log")).unwrap();
+        let log = fs::File::open(mounted.path("log")).unwrap();
+        ioctl_setflags(&log, IFlags::APPEND).unwrap();
+        assert_eq!(xcreate(&mounted.path("log"), &[file("a")]), Err((0, Errno::OPNOTSUPP)));
+        ioctl_setflags(&log, IFlags::empty()).unwrap();
+        drop(log);
+        assert_eq!(xcreate(&mounted.path("log"), &[file("a")]), Ok(()));
+    }
     // Where the kernel caches none, all are made.
     mounted.umount();
     let mounted = Mounted::new(&["--attr-timeout", "0"]);

@@ -21,7 +21,7 @@ use crate::{
     server::Server,
     wire::{
         Outcome, Request,
-        abi::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Opcode, OpenOut},
+        abi::{BatchForgetIn, EntryOut, FSSETXATTR, ForgetIn, ForgetOne, Opcode, OpenOut, SETFLAGS},
         directory_entries,
     },
 };
@@ -147,12 +147,17 @@ impl Dispatch for Dispatcher {
     }
 }
 
+/// Whether a request may have changed the tree.
+fn changes_tree(opcode: Opcode, request: Request<'_>) -> bool {
+    opcode.changes_tree() || matches!(request.ioctl(), Some(SETFLAGS | FSSETXATTR))
+}
+
 impl Dispatcher {
     /// The outcome of a request, after what it has changed is durable, if the mount asks for that.
     /// If it cannot be made durable, the tree stops: the kernel has not noticed the change, and the
     /// request must not be tried again.
     fn made_durable(&self, opcode: Opcode, request: Request<'_>, body: &[u8], outcome: Outcome) -> Outcome {
-        if outcome.is_err() || !self.server.options().durable || !opcode.changes_tree() {
+        if outcome.is_err() || !self.server.options().durable || !changes_tree(opcode, request) {
             return outcome;
         }
         let Err(error) = self.server.vfs().sync() else { return outcome };

@@ -169,6 +169,8 @@ pub struct Server {
     lists_by_node: bool,
     /// The kernel checks ACLs.
     kernel_knows_acls: bool,
+    /// The kernel checks who changes the flags of inodes.
+    kernel_checks_flags: bool,
     no_atime: bool,
     no_dir_atime: bool,
     suid: bool,
@@ -195,6 +197,7 @@ impl Server {
             is_shut_down: AtomicBool::new(false),
             lists_by_node: false,
             kernel_knows_acls: false,
+            kernel_checks_flags: false,
             no_atime: false,
             no_dir_atime: false,
             suid: false,
@@ -259,6 +262,11 @@ impl Server {
     /// From now on the kernel knows ACLs: after a change of one it asks for the mode.
     pub(crate) fn check_acls_by_kernel(&mut self) {
         self.kernel_knows_acls = true;
+    }
+
+    /// From now on the flags of inodes can be read and changed: the kernel checks who changes them.
+    pub(crate) fn change_flags_checked_by_kernel(&mut self) {
+        self.kernel_checks_flags = true;
     }
 
     pub(crate) fn lists_by_node(&self) -> bool {

@@ -156,6 +156,9 @@ fn agree(device: &OwnedFd, dispatcher: &mut Dispatcher, options: &MountOptions, 
     }
 }
 
+/// The oldest minor version of a kernel that checks who changes the flags of an inode (Linux 5.14).
+const MINOR_OF_FLAGS: u32 = 34;
+
 /// The features that both sides have.
 fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, rings: bool) -> InitFlags {
     let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
@@ -175,6 +178,9 @@ fn agreed(init: &InitIn, dispatcher: &mut Dispatcher, options: &MountOptions, ri
     }
     if agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
         dispatcher.server.list_by_node();
+    }
+    if init.minor >= MINOR_OF_FLAGS {
+        dispatcher.server.change_flags_checked_by_kernel();
     }
     if agreed.contains(InitFlags::POSIX_ACL) {
         dispatcher.server.check_acls_by_kernel();

@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, thread, time::Duration};
 
 use pando_fuse::{Changes, Connection, DeviceTransport, MountOptions, Server, ServerOptions, Transport, unmount};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, OpenFlags, RenameFlags, SetAttr, Vfs, Walk};
+use pando_vfs::{At, Context, Credentials, InodeFlags, OpenFlags, RenameFlags, SetAttr, Vfs, Walk};
 use pandofs_testkit::{await_value, is_root, skipped};
 
 use crate::detached::Detached;
@@ -73,6 +73,15 @@ fn changes_reach_all_mounts_of_a_tree() {
             await_value(vec!["g".to_owned(), "h".to_owned()], || names(point));
             await_value((false, 2), || {
                 (point.join("f").exists(), fs::metadata(point.join("g")).map_or(0, |found| found.nlink()))
+            });
+        }
+
+        vfs.set_inode_flags(cx, At::Cwd, "/g", InodeFlags::NODUMP, FOLLOW).unwrap();
+        let ctime = file.dentry().stat().ctime;
+        for point in [one, other] {
+            await_value((ctime.secs(), ctime.nanos()), || {
+                let found = fs::metadata(point.join("g")).unwrap();
+                (found.ctime(), found.ctime_nsec() as u32)
             });
         }
 

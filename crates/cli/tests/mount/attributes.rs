@@ -7,12 +7,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, XattrFlags},
+    fs::{CWD, IFlags, XattrFlags, ioctl_setflags},
     io::Errno,
 };
 
 use crate::{
-    common::{Mounted, can_mount, has, names, said, skipped},
+    common::{Mounted, can_mount, has, is_root, names, said, skipped},
     requests::alone,
 };
 
@@ -120,6 +120,9 @@ fn flags_are_set_by_the_programs_of_the_system() {
     if !can_mount() || !has(&["lsattr", "chattr"]) {
         return;
     }
+    if !is_root() {
+        return skipped("only root may protect a file");
+    }
     let mounted = Mounted::new(&[]);
     let file = mounted.path("file");
     fs::write(&file, "some bytes").unwrap();
@@ -150,6 +153,54 @@ fn flags_are_set_by_the_programs_of_the_system() {
     assert!(!output.status.success() && said(&output).contains("not supported"), "{}", said(&output));
     shown("chattr", &["-iadA"]);
     fs::remove_file(&file).unwrap();
+    mounted.umount();
+}
+
+/// What an immutable file refuses changes nothing. A program that has it open may change it.
+#[test]
+fn refused_change_of_an_immutable_file_leaves_setuid() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    if !is_root() || !has(&["perl"]) {
+        return skipped("needs root, who may protect a file, and perl");
+    }
+    let mounted = Mounted::new(&["--allow-other", "--mode", "1777", "--attr-timeout", "0"]);
+    let path = mounted.path("file");
+    fs::write(&path, "some bytes").unwrap();
+    std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    let open = fs::File::options().write(true).open(&path).unwrap();
+    let flagged = fs::File::open(&path).unwrap();
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    let does = |call: &str| {
+        let program = format!("use Fcntl; {call} or die \"$!\"");
+        let arguments = ["--reuid", "1000", "--regid", "1000", "--clear-groups", "perl", "-e", &program];
+        let output = Command::new("setpriv").args(arguments).current_dir(mounted.root()).output().unwrap();
+        assert!(output.status.success() || said(&output).contains("Operation not permitted"), "{}", said(&output));
+        output.status.success()
+    };
+    let truncations = [
+        (IFlags::IMMUTABLE, "truncate('file', 3)"),
+        (IFlags::APPEND, "truncate('file', 3)"),
+        (IFlags::APPEND, "sysopen(FILE, 'file', O_WRONLY | O_APPEND | O_TRUNC)"),
+    ];
+    for (flag, call) in truncations {
+        ioctl_setflags(&flagged, flag).unwrap();
+        assert!(!does(call), "{call}");
+        assert_eq!((mode(), fs::metadata(&path).unwrap().len()), (0o4755, 10), "{call}");
+    }
+    assert_eq!(open.set_len(3).unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()), "append-only");
+    ioctl_setflags(&flagged, IFlags::IMMUTABLE).unwrap();
+    let copied = rustix::fs::copy_file_range(&flagged, None, &open, Some(&mut 20), 5);
+    assert_eq!(copied, Err(Errno::PERM), "it is open, and a copy is refused all the same, as on Linux");
+    open.set_len(3).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "som");
+    ioctl_setflags(&flagged, IFlags::empty()).unwrap();
+    assert!(does("truncate('file', 2)"));
+    assert_eq!(mode(), 0o755);
+    drop((open, flagged));
     mounted.umount();
 }
 

@@ -295,7 +295,7 @@ fn unsupported_operations_have_their_errno() {
     }
     let mounted = Mounted::new(&[]);
     let file = fs::File::create(mounted.path("f")).unwrap();
-    assert_eq!(rustix::fs::ioctl_getflags(&file).unwrap_err(), Errno::NOTTY);
+    assert_eq!(rustix::fs::ioctl_blkpbszget(&file), Err(Errno::NOTTY));
     assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
     rustix::fs::syncfs(&file).unwrap();
     drop(file);

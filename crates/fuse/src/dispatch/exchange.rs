@@ -231,7 +231,8 @@ impl<'a, 'r> Exchange<'a, 'r> {
         // The kernel sets the flag only with a size. It says nothing of the bits that a chown
         // clears.
         let caller = if has(fattr::SIZE) { self.writer(has(fattr::KILL_SUIDGID)) } else { self.caller };
-        let attr = self.server.setattr(caller, self.node, &change)?;
+        let handle = has(fattr::HANDLE).then_some(asked.handle);
+        let attr = self.server.setattr(caller, self.node, handle, &change)?;
         self.reply.put(&attr_out(&attr, self.server.attr_valid(&attr)))
     }
 

@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration, time::Instant};
 
 use pando_vfs::{
     DentryRef, Error, Vfs,
-    records::{Mask, Unpacked},
+    records::{Mask, Unpacked, XGETDENTS},
 };
 use zerocopy::FromBytes;
 
@@ -64,7 +64,8 @@ impl<D: Dispatch> Dispatch for Injected<D> {
             // Programs then make the calls that are delayed and made to fail.
             return Reply::Now(Err(Error::NotSupported));
         }
-        if Operation::INJECTABLE.contains(&operation.delayed_as()) {
+        let is_injectable = operation != Operation::Ioctl || request.ioctl() == Some(XGETDENTS);
+        if is_injectable && Operation::INJECTABLE.contains(&operation.delayed_as()) {
             return self.inject(opcode, operation, request, body);
         }
         self.injector.counts.requests(operation, if operation == Operation::Forget { forgets(request) } else { 1 });

@@ -1,6 +1,6 @@
 //! Attributes of inodes and of the file system.
 
-use pando_vfs::{At, DentryRef, Error, Result, SetAttr, StatFs, Walk};
+use pando_vfs::{At, DentryRef, Error, InodeFlags, Result, SetAttr, StatFs, Walk};
 
 use super::{Caller, Server};
 use crate::nodes::Attr;
@@ -28,11 +28,12 @@ impl Server {
         })
     }
 
-    /// Changes attributes of `node`. Returns all attributes after the change.
+    /// Changes attributes of `node`. A size is set by `handle`, if there is one, as ftruncate(2)
+    /// does it. Returns all attributes after the change.
     ///
     /// # Errors
-    /// ENOSPC, EFBIG, EROFS; see [`Server`].
-    pub fn setattr(&self, caller: Caller, node: u64, change: &SetAttr) -> Result<Attr> {
+    /// ENOSPC, EFBIG, EROFS, and EPERM by the flags; see [`Server`].
+    pub fn setattr(&self, caller: Caller, node: u64, handle: Option<u64>, change: &SetAttr) -> Result<Attr> {
         self.guarded("setattr", || {
             let dentry = self.nodes.get(node)?;
             if *change == SetAttr::default() {
@@ -41,13 +42,21 @@ impl Server {
             }
             self.see_changes(&dentry)?;
             let before = dentry.stat().mode;
-            if change.size.is_some() {
-                self.freed();
-                self.clear_privileges(caller, &dentry)?;
-            }
+            let clears = may_clear_privileges(change) && before & SETUID_SETGID != 0;
             let context = self.context_of(self.credentials_for(caller, &dentry, change));
-            let Some(mode) = change.mode.filter(|_| may_clear_privileges(change) && before & SETUID_SETGID != 0) else {
-                return self.attr_from(&dentry, || self.vfs.setattr(&context, &dentry, change));
+            let mut change = *change;
+            if let Some(size) = change.size {
+                self.freed();
+                // A program that has the file open may truncate it, even if it is immutable by now.
+                let refusing = if handle.is_some() { InodeFlags::APPEND } else { InodeFlags::PROTECTING };
+                self.clear_privileges(caller, &dentry, refusing)?;
+                if let Some(handle) = handle {
+                    self.with_file(handle, |file| file.truncate(size))?;
+                    change.size = None;
+                }
+            }
+            let Some(mode) = change.mode.filter(|_| clears) else {
+                return self.attr_from(&dentry, || self.vfs.setattr(&context, &dentry, &change));
             };
             // The request also has a new mode, from which the kernel has cleared the bits that it
             // knows of. The change itself may clear others, which this mode must not set again.

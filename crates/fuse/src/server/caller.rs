@@ -6,7 +6,7 @@
 //! has one of the two bits, and for calls that read or make many entries, whose permissions the
 //! kernel does not check.
 
-use pando_vfs::{Credentials, DentryRef, FileKind, Result, SetAttr};
+use pando_vfs::{Credentials, DentryRef, Error, FileKind, InodeFlags, Result, SetAttr};
 
 use super::Server;
 
@@ -156,7 +156,14 @@ impl Status {
 
 impl Server {
     /// Clears the bits that a file must lose when `caller` changes its contents.
-    pub(super) fn clear_privileges(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
+    ///
+    /// # Errors
+    /// EPERM if the flags `refusing` forbid that change. Nothing is cleared then.
+    pub(super) fn clear_privileges(&self, caller: Caller, dentry: &DentryRef, refusing: InodeFlags) -> Result<()> {
+        let flags = if refusing.is_empty() { None } else { dentry.stat().flags };
+        if flags.is_some_and(|flags| flags.intersects(refusing)) {
+            return Err(Error::NotPermitted);
+        }
         if caller.keeps_privileges == Some(true) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Open files.
 
-use pando_vfs::{Error, FileKind, OpenFlags, Result, Seek};
+use pando_vfs::{Error, FileKind, InodeFlags, OpenFlags, Result, Seek};
 
 use super::{Caller, Server};
 
@@ -34,7 +34,7 @@ impl Server {
             }
             if flags.contains(OpenFlags::TRUNC) {
                 self.freed();
-                self.clear_privileges(caller, &dentry)?;
+                self.clear_privileges(caller, &dentry, InodeFlags::PROTECTING)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
             self.keep(file.without_append())
@@ -98,7 +98,7 @@ impl Server {
         self.guarded("write", || {
             self.with_file(handle, |file| {
                 if !data.is_empty() {
-                    self.clear_privileges(caller, file.dentry())?;
+                    self.clear_privileges(caller, file.dentry(), InodeFlags::empty())?;
                 }
                 let mut written = 0;
                 while written < data.len() {
@@ -126,10 +126,12 @@ impl Server {
     /// # Errors
     /// ENOSPC, EOPNOTSUPP for unknown modes; see [`Server`].
     pub fn fallocate(&self, caller: Caller, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+        const KEEP_SIZE: u32 = 1;
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
                 self.see_changes(file.dentry())?;
-                self.clear_privileges(caller, file.dentry())?;
+                let refusing = if mode & !KEEP_SIZE == 0 { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
+                self.clear_privileges(caller, file.dentry(), refusing)?;
                 self.freed();
                 self.space.retry(|| file.fallocate(mode, offset, len))
             })
@@ -150,7 +152,7 @@ impl Server {
                 self.with_file(to.0, |file| {
                     self.see_changes(source.dentry())?;
                     self.see_changes(file.dentry())?;
-                    self.clear_privileges(caller, file.dentry())?;
+                    self.clear_privileges(caller, file.dentry(), InodeFlags::IMMUTABLE)?;
                     let copied = self.space.retry(|| file.copy_range_on_host(to.1, source, from.1, len as usize))?;
                     Ok(u32::try_from(copied).expect("not more than asked for"))
                 })

@@ -1,6 +1,6 @@
 //! The flags of inodes: lsattr, chattr, and the same in the numbers of XFS.
 
-use pando_vfs::{Error, InodeFlags, Result, SetAttr};
+use pando_vfs::{DentryRef, Error, InodeFlags, Result, SetAttr};
 use tracing::warn;
 
 use super::{Caller, Server};
@@ -18,11 +18,10 @@ impl Server {
     /// The flags of `node`.
     ///
     /// # Errors
-    /// ENOTTY in a tree without flags; see [`Server`].
+    /// ENOTTY in a tree without flags, and if the kernel is too old; see [`Server`].
     pub fn inode_flags(&self, node: u64) -> Result<InodeFlags> {
         self.guarded("inode flags", || {
-            let dentry = self.nodes.get(node)?;
-            self.see_changes(&dentry)?;
+            let dentry = self.flagged(node)?;
             self.vfs.getattr(&dentry)?.flags.ok_or(Error::NotTty)
         })
     }
@@ -30,11 +29,11 @@ impl Server {
     /// Changes the flags of `node`. The kernel has checked that the caller may do this.
     ///
     /// # Errors
-    /// EOPNOTSUPP for other flags and in a tree without flags; see [`Server`].
+    /// EOPNOTSUPP for other flags and in a tree without flags, ENOTTY if the kernel is too old; see
+    /// [`Server`].
     pub fn set_inode_flags(&self, caller: Caller, node: u64, flags: InodeFlags) -> Result<()> {
         self.guarded("inode flags", || {
-            let dentry = self.nodes.get(node)?;
-            self.see_changes(&dentry)?;
+            let dentry = self.flagged(node)?;
             self.vfs.setattr(&self.context(caller, 0), &dentry, &SetAttr::new().flags(flags))?;
             // The kernel does not know that ctime has changed.
             if let Err(error) = self.invalidate(node, -1) {
@@ -42,6 +41,17 @@ impl Server {
             }
             Ok(())
         })
+    }
+
+    /// A node whose flags may be read and changed. An older kernel would not check who changes
+    /// them.
+    fn flagged(&self, node: u64) -> Result<DentryRef> {
+        if !self.kernel_checks_flags {
+            return Err(Error::NotTty);
+        }
+        let dentry = self.nodes.get(node)?;
+        self.see_changes(&dentry)?;
+        Ok(dentry)
     }
 }
 

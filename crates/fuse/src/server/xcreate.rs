@@ -14,7 +14,8 @@ use std::{
 };
 
 use pando_vfs::{
-    At, Context, DentryRef, Error, File, FileKind, OpenFlags, Result, SetAttr, SetTime, Timestamp, Walk, XattrFlags,
+    At, Context, DentryRef, Error, File, FileKind, InodeFlags, OpenFlags, Result, SetAttr, SetTime, Timestamp, Walk,
+    XattrFlags,
     records::{Attr, Fields, PackedRecord, Time, Unpacked, XCREATE, XCREATE_ROOT, XattrValue, data_runs},
 };
 use tracing::warn;
@@ -117,7 +118,12 @@ impl Server {
             return Err(Error::Invalid);
         }
         let is_negative = |record: PackedRecord<'_>| self.negatives.may_have(node, record.name());
-        if self.device.strong_count() == 0 || self.may_be_restricted(caller) || Unpacked::new(records).any(is_negative)
+        // Where no name can be removed, an entry could not be made as a whole or not at all.
+        let keeps_names = dir.stat().flags.is_some_and(|flags| flags.contains(InodeFlags::APPEND));
+        if self.device.strong_count() == 0
+            || self.may_be_restricted(caller)
+            || keeps_names
+            || Unpacked::new(records).any(is_negative)
         {
             return Err(Error::NotSupported);
         }

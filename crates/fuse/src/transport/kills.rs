@@ -16,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pando_vfs::OpenFlags;
+use pando_vfs::{OpenFlags, records::XGETDENTS};
 use tracing::warn;
 
 use crate::wire::{
     Request,
-    abi::{InterruptIn, Opcode, OpenIn},
+    abi::{FSGETXATTR, GETFLAGS, InterruptIn, Opcode, OpenIn},
 };
 
 /// How often a caller is looked at that has got a signal and still waits.
@@ -202,6 +202,7 @@ fn changes_nothing(mut request: Request<'_>) -> bool {
         Some(O::Open) => {
             request.args.structure().is_ok_and(|OpenIn { flags, .. }| flags & OpenFlags::TRUNC.bits() == 0)
         }
+        Some(O::Ioctl) => matches!(request.ioctl(), Some(XGETDENTS | GETFLAGS | FSGETXATTR)),
         Some(
             O::Lookup
             | O::Getattr
@@ -215,7 +216,6 @@ fn changes_nothing(mut request: Request<'_>) -> bool {
             | O::Listxattr
             | O::Statfs
             | O::Lseek
-            | O::Ioctl
             | O::Fsync
             | O::Fsyncdir,
         ) => true,

@@ -3,7 +3,7 @@
 use pando_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
-use super::abi::InHeader;
+use super::abi::{InHeader, IoctlIn, Opcode};
 
 /// A request of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,12 @@ impl<'a> Request<'a> {
         let len = (header.len as usize).checked_sub(size_of::<InHeader>()).ok_or(Error::Invalid)?;
         let rest = rest.get(..len).ok_or(Error::Invalid)?;
         Ok(Self { header, args: Args { first: None, rest } })
+    }
+
+    /// The command of an ioctl. None if it is no ioctl.
+    pub(crate) fn ioctl(mut self) -> Option<u32> {
+        let is_ioctl = self.header.opcode == Opcode::Ioctl as u32;
+        is_ioctl.then(|| self.args.structure().map(|IoctlIn { command, .. }| command).ok()).flatten()
     }
 
     /// A request in parts, as a ring delivers it. `first` holds the structure of the operation, if

@@ -93,7 +93,7 @@ fn panic_costs_one_request() {
         assert_eq!(server.write(ME, handle, 0, b"lost"), Err(Error::Io));
         assert_eq!(server.read(handle, 0, &mut [0; 5]), Err(Error::Io));
         let cut = SetAttr::new().size(1);
-        assert_eq!(server.setattr(ME, made.node, &cut), Err(Error::Io));
+        assert_eq!(server.setattr(ME, made.node, None, &cut), Err(Error::Io));
         assert_eq!(server.mkdir(ME, ROOT, b"d", 0o755, 0), Err(Error::Io));
         assert_eq!(server.create(ME, ROOT, b"g", 0o644, 0, O_RDWR), Err(Error::Io));
     });

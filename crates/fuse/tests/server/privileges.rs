@@ -10,17 +10,17 @@ use super::{CLEARS, ME, O_RDWR, O_TRUNC, ROOT, YOU, server};
 fn changed_contents_clear_setuid_and_setgid() {
     let server = server();
     let (made, handle) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
-    let marked = |mode| server.setattr(YOU, made.node, &SetAttr::new().mode(mode)).unwrap();
+    let marked = |mode| server.setattr(YOU, made.node, None, &SetAttr::new().mode(mode)).unwrap();
     let mode = || server.getattr(made.node).unwrap().stat.mode;
     let cut = SetAttr::new().size(3);
     marked(0o6777);
     server.write(ME, handle, 0, b"xxxx").unwrap();
-    server.setattr(ME, made.node, &cut).unwrap();
+    server.setattr(ME, made.node, None, &cut).unwrap();
     assert_eq!(mode(), 0o6777, "the caller keeps them");
     server.write(CLEARS, handle, 0, b"x").unwrap();
     assert_eq!(mode(), 0o777);
     marked(0o6767);
-    server.setattr(YOU, made.node, &cut).unwrap();
+    server.setattr(YOU, made.node, None, &cut).unwrap();
     assert_eq!(mode(), 0o2767, "setgid without group execution is mandatory locking");
     marked(0o6777);
     server.open(YOU, made.node, O_RDWR | O_TRUNC).unwrap();
@@ -33,7 +33,7 @@ fn changed_contents_clear_setuid_and_setgid() {
 fn clearing_setuid_does_not_undo_a_chmod() {
     let server = server();
     let (made, _) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
-    let chmod = |mode| server.setattr(ME, made.node, &SetAttr::new().mode(mode)).unwrap();
+    let chmod = |mode| server.setattr(ME, made.node, None, &SetAttr::new().mode(mode)).unwrap();
     let barrier = Barrier::new(2);
     let undone = thread::scope(|scope| {
         scope.spawn(|| {

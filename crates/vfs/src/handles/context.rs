@@ -210,7 +210,7 @@ impl Context {
             self.writable()?;
         }
         let PermissionsRef { perm, flags, acls } = inode.permissions(guard);
-        // A kernel does not know the flags.
+        // Also if a kernel checks permissions: FUSE does not tell it the flags.
         if want.contains(Access::WRITE) && flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted);
         }

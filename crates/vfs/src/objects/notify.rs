@@ -125,6 +125,13 @@ pub(crate) fn atime_set(dentry: Shared<'_, Dentry>) {
     }
 }
 
+/// The flags of an inode have changed. As on Linux, no event tells that.
+pub(crate) fn flags_changed(inode: &Inode) {
+    if inode.shard.sb.namespace.wants(WatchEvents::ATTRIB) {
+        tell_of_inode(inode);
+    }
+}
+
 /// A name leads to the root of a tree that was mounted there, or does so no more.
 pub(crate) fn covered(point: Shared<'_, Dentry>) {
     if namespace_of(point).wants(WatchEvents::CREATE) {

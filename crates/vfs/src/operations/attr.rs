@@ -122,8 +122,9 @@ impl Vfs {
     }
 
     /// Changes the flags of a file or directory (`FS_IOC_SETFLAGS`, chattr). Once this call has
-    /// returned, an immutable or append-only file is not removed or renamed, and no name is made
-    /// in an immutable directory. [`Stat::flags`] shows the flags.
+    /// returned, an immutable or append-only inode keeps its names: none is removed, renamed or
+    /// added. In such a directory no name is removed, and in an immutable one none is made.
+    /// [`Stat::flags`] shows the flags.
     ///
     /// # Errors
     /// EPERM for a caller that is not the owner, or one that changes `IMMUTABLE` or `APPEND`
@@ -263,8 +264,8 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
         [false, false] => {}
     }
     if let Some(flags) = to.flags {
-        // Without an event, as on tmpfs.
         set_inode_flags(context, inode, flags)?;
+        notify::flags_changed(inode);
     }
     Ok(())
 }
@@ -382,13 +383,14 @@ fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
     perm.mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
 }
 
-fn may_set_times(context: &Context, inode: &Inode, is_touch: bool, guard: &Guard) -> Result<()> {
+/// Returns the flags with which the times must not be set.
+fn may_set_times(context: &Context, inode: &Inode, is_touch: bool, guard: &Guard) -> Result<InodeFlags> {
     let PermissionsRef { perm, flags, .. } = inode.permissions(guard);
     let refusing = if is_touch { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
     match context.owns(perm) {
         _ if flags.intersects(refusing) => Err(Error::NotPermitted),
-        true => Ok(()),
-        false if is_touch => context.check(inode, Access::WRITE, guard),
+        true => Ok(refusing),
+        false if is_touch => context.check(inode, Access::WRITE, guard).map(|()| refusing),
         false => Err(Error::NotPermitted),
     }
 }
@@ -397,7 +399,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
     if atime == SetTime::Omit && mtime == SetTime::Omit {
         return Ok(());
     }
-    may_set_times(context, inode, atime == SetTime::Now && mtime == SetTime::Now, &pin())?;
+    let refusing = may_set_times(context, inode, atime == SetTime::Now && mtime == SetTime::Now, &pin())?;
     let now = Timestamp::now();
     let value = |time| match time {
         SetTime::Omit => None,
@@ -406,7 +408,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
     };
     let (atime, mtime) = (value(atime), value(mtime));
     if inode.shard.sb.driver.backing().is_some() {
-        return remote::attr::set_times(inode, atime, mtime, now.0);
+        return remote::attr::set_times(inode, refusing, atime, mtime, now.0);
     }
     inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
     inode.touch(now.0);

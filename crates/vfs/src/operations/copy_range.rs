@@ -39,8 +39,7 @@ impl File {
     /// EBADF if `from` is not open for reading, or this file not for writing, or for O_APPEND;
     /// EISDIR; EINVAL for what is no regular file, for ranges of one file that overlap, and for an
     /// offset beyond 2^63 - 1 (EOVERFLOW if the range ends beyond 2^64); EPERM if this file is
-    /// immutable; EFBIG for an `offset` of
-    /// 2^63 - 1; ENOSPC; and those of the driver.
+    /// immutable; EFBIG for an `offset` of 2^63 - 1; ENOSPC; and those of the driver.
     #[doc(alias = "copy_file_range")]
     pub fn copy_range(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
         self.traced(TraceOp::Write, || {
@@ -66,8 +65,9 @@ impl File {
     /// EOPNOTSUPP if it cannot, and those of [`File::copy_range`].
     pub fn copy_range_on_host(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
         self.traced(TraceOp::Write, || {
+            let len = self.check_copy(offset, from, from_offset, len)?;
             let source = from.backing_file()?.ok_or(Error::NotSupported)?;
-            match self.check_copy(offset, from, from_offset, len)? {
+            match len {
                 0 => Ok(0),
                 len => self.written(self.copy_from_host(offset, from, (&source, from_offset), len)?),
             }

@@ -257,6 +257,8 @@ impl Vfs {
         inode.shard.sb.make_room(1);
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.change_stored_xattrs(&*inode.load_xattrs(backing)?, |map| {
+            // The flags may have changed while the attributes were loaded.
+            expect_unprotected(inode)?;
             edit(map)?;
             inode.store_xattr(backing, name, value)?;
             // Before another thread sees the attribute. The stamp follows.

@@ -51,7 +51,9 @@ bitflags! {
         const WHITEOUT = 4;
     }
 
-    /// The flags of an inode (`FS_*_FL`), as lsattr shows them and chattr changes them.
+    /// The flags of an inode (`FS_*_FL`), as lsattr shows them and chattr changes them
+    /// ([`Vfs::set_inode_flags`](crate::Vfs::set_inode_flags)). What they forbid is EPERM, in each
+    /// operation and for root too.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct InodeFlags: u32 {
         /// The file cannot be changed, removed, renamed or linked, not even by root (EPERM). In a
@@ -152,8 +154,8 @@ impl Walk {
 }
 
 impl InodeFlags {
-    /// Those that protect a file from changes.
-    pub(crate) const PROTECTING: Self = Self::IMMUTABLE.union(Self::APPEND);
+    /// Those that protect a file from changes: immutable and append-only.
+    pub const PROTECTING: Self = Self::IMMUTABLE.union(Self::APPEND);
     /// Those that a new inode gets from its directory.
     pub(crate) const INHERITED: Self = Self::NODUMP.union(Self::NOATIME);
 }

@@ -142,9 +142,9 @@ fn held_attributes_are_expired_if_they_have_changed() {
     let server = injected.server();
     let node = server.mknod(ME, ROOT, b"f", 0o100_644, 0, 0).unwrap().node;
     // A file without blocks is shown with one, which is no change.
-    server.setattr(ME, node, &SetAttr::new().size(10_000)).unwrap();
+    server.setattr(ME, node, None, &SetAttr::new().size(10_000)).unwrap();
     let chmod = || {
-        server.setattr(ME, node, &SetAttr::new().mode(0o600)).unwrap();
+        server.setattr(ME, node, None, &SetAttr::new().mode(0o600)).unwrap();
     };
     for changes in [false, true] {
         let meanwhile = || {

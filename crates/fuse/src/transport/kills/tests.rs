@@ -1,11 +1,15 @@
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::{dispatch::tests::request, wire::abi::SetattrIn};
+use crate::{
+    dispatch::tests::request,
+    wire::abi::{IoctlIn, SETFLAGS, SHUTDOWN, SetattrIn},
+};
 
 #[test]
 fn requests_that_change_something_are_not_answered_early() {
     let open = |flags| OpenIn { flags, ..OpenIn::default() };
+    let ioctl = |command| IoctlIn { command, ..IoctlIn::default() };
     for (opcode, args, expected) in [
         (Opcode::Lookup, &b"f\0"[..], true),
         (Opcode::Open, open(0).as_bytes(), true),
@@ -17,6 +21,9 @@ fn requests_that_change_something_are_not_answered_early() {
         (Opcode::Unlink, b"f\0", false),
         (Opcode::Write, b"", false),
         (Opcode::Release, b"", false),
+        (Opcode::Ioctl, ioctl(GETFLAGS).as_bytes(), true),
+        (Opcode::Ioctl, ioctl(SETFLAGS).as_bytes(), false),
+        (Opcode::Ioctl, ioctl(SHUTDOWN).as_bytes(), false),
     ] {
         let bytes = request(opcode as u32, 1, &[args]);
         assert_eq!(changes_nothing(Request::whole(&bytes).unwrap()), expected, "{opcode:?} {args:?}");

@@ -4,7 +4,7 @@
 use pando_sync::pin;
 
 use crate::{
-    AclSupport, AttrMask, NodeAttr, Result, Timestamp,
+    AclSupport, AttrMask, Error, InodeFlags, NodeAttr, Result, Timestamp,
     caches::{refresh::refresh_inode, write_back::store_first},
     objects::{inode::Inode, permissions::permissions_of},
     operations::permit::revoking,
@@ -61,13 +61,22 @@ fn has_acl(inode: &Inode) -> bool {
         && inode.cached_xattrs(&guard).flatten().is_some_and(|map| map.names().any(is_acl))
 }
 
-/// Sets atime and mtime, at the time `now`.
-pub(crate) fn set_times(inode: &Inode, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) -> Result<()> {
+/// Sets atime and mtime, at the time `now`. EPERM if the inode has one of the flags `refusing`.
+pub(crate) fn set_times(
+    inode: &Inode,
+    refusing: InodeFlags,
+    atime: Option<Timestamp>,
+    mtime: Option<Timestamp>,
+    now: i64,
+) -> Result<()> {
     let mut changed = AttrMask::CTIME;
     changed.set(AttrMask::ATIME, atime.is_some());
     changed.set(AttrMask::MTIME, mtime.is_some());
     let mut ctime = now;
     let _order = store_first(inode, changed, |attr| {
+        if attr.flags.intersects(refusing) {
+            return Err(Error::NotPermitted);
+        }
         attr.atime = atime.unwrap_or(attr.atime);
         attr.mtime = mtime.unwrap_or(attr.mtime);
         ctime = store_ctime(attr, ctime);
