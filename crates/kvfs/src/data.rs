@@ -1,7 +1,11 @@
 //! The contents of regular files. Those of a small file are a record. A larger one has a file of
 //! the host, which stays until the file of the tree is empty or gone.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, OnceLock},
+};
 
 use pando_vfs::{Error, FileData, Result};
 
@@ -144,6 +148,25 @@ impl StoreData {
         Ok(())
     }
 
+    /// Writes to a large file from `offset` on. `write` returns how many bytes it has written.
+    fn write_large(
+        &mut self,
+        offset: u64,
+        write: impl FnOnce(&dyn ContentsFile) -> io::Result<usize>,
+    ) -> Result<usize> {
+        let large = self.loaded()?.clone();
+        let Loaded::Large(_, file) = &large else { return Err(Error::Io) };
+        // Before the write: bytes without a size that says so would have to be removed.
+        self.committer.make_room(&self.tree)?;
+        let count = write(&**file)?;
+        let stored = self.store_now(&large, |size| size.max(offset + count as u64));
+        if stored.is_err() {
+            // Loaded again, it is cut to the size that is stored.
+            self.loaded.take();
+        }
+        stored.map(|()| count)
+    }
+
     /// Replaces all bytes of the file by few.
     fn replace(&mut self, small: Small) -> Result<()> {
         let (size, small) = (small.bytes().len() as u64, Loaded::Small(small));
@@ -183,20 +206,25 @@ impl FileData for StoreData {
                 self.replace(small)?;
                 Ok(data.len())
             }
-            Loaded::Large(number, file) => {
-                let large = Loaded::Large(*number, Arc::clone(file));
-                let file = Arc::clone(file);
-                // Before the write: bytes without a size that says so would have to be removed.
-                self.committer.make_room(&self.tree)?;
-                let count = file.write(offset, data)?;
-                let stored = self.store_now(&large, |size| size.max(offset + count as u64));
-                if stored.is_err() {
-                    // Loaded again, it is cut to the size that is stored.
-                    self.loaded.take();
-                }
-                stored.map(|()| count)
-            }
+            Loaded::Large(..) => self.write_large(offset, |file| file.write(offset, data)),
         }
+    }
+
+    fn copy_source(&self) -> Result<Option<Arc<OwnedFd>>> {
+        match self.loaded()? {
+            Loaded::Small(_) => Ok(None),
+            Loaded::Large(_, file) => Ok(file.descriptor()?.map(Arc::new)),
+        }
+    }
+
+    fn copy_from(&mut self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> Result<usize> {
+        // If the store is full, writes fill it to the last block.
+        let has_room = self.expect_room(offset, len as u64).is_ok();
+        if !has_room || offset + len as u64 <= SMALL {
+            return Err(Error::NotSupported);
+        }
+        self.enlarge()?;
+        self.write_large(offset, |file| file.copy_from(offset, source, source_offset, len))
     }
 
     fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {

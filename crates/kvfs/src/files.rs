@@ -5,7 +5,10 @@ use std::{
     fs::File,
     io,
     num::NonZeroUsize,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -15,10 +18,10 @@ use pando_sync::lock;
 use pando_vfs::StatFs;
 use rustix::{
     fs::{
-        AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatfs, fstatvfs, openat, seek,
-        syncfs, unlinkat,
+        AtFlags, Dir, DirEntry, FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fstatfs, fstatvfs,
+        openat, seek, syncfs, unlinkat,
     },
-    io::Errno,
+    io::{Errno, retry_on_intr},
     system::uname,
 };
 
@@ -91,6 +94,19 @@ pub trait ContentsFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the host, if no byte was written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
+
+    /// A descriptor of the file on the host, open for reading. None if there is none.
+    ///
+    /// # Errors
+    /// Those of the host.
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>>;
+
+    /// Copies up to `len` bytes at `source_offset` of a file on the host, open for reading, to
+    /// `offset`. Returns their number.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if the host cannot copy these; ENOSPC.
+    fn copy_from(&self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> io::Result<usize>;
 
     /// Changes the length.
     ///
@@ -299,6 +315,20 @@ impl ContentsFile for HostFile {
             }
         }
         Ok(count)
+    }
+
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        Ok(Some(self.file()?.try_clone()?.into()))
+    }
+
+    fn copy_from(&self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> io::Result<usize> {
+        let (file, mut from, mut to) = (self.file()?, source_offset, offset);
+        match retry_on_intr(|| copy_file_range(source, Some(&mut from), &*file, Some(&mut to), len)) {
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+            // Between file systems, or at what the host's file does not have.
+            Err(_) | Ok(0) => Err(Errno::OPNOTSUPP.into()),
+            Ok(copied) => Ok(copied),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -3,14 +3,19 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use pando_kv::Storage;
 use pando_kvfs::{ContentsFile, Files};
 use pando_vfs::StatFs;
-use rustix::io::Errno;
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::Errno,
+};
 
 use crate::{support::Rng, volatile::Volatile};
 
@@ -283,6 +288,18 @@ impl ContentsFile for Contents {
             file.write(offset as usize, bytes);
         });
         Ok(bytes.len())
+    }
+
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let mut copy = File::from(memfd_create("contents", MemfdFlags::CLOEXEC)?);
+        copy.write_all(&self.machine.lock().files[self.place].now)?;
+        Ok(Some(copy.into()))
+    }
+
+    fn copy_from(&self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; len];
+        let count = rustix::io::pread(source, &mut bytes, source_offset)?;
+        self.write(offset, &bytes[..count])
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

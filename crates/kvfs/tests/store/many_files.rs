@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use pando_kv::Embedded;
 use pando_kvfs::{KvFs, StoreOptions};
 use pando_vfs::{
-    At, Context, Credentials, OpenFlags, Vfs,
+    At, Context, Credentials, Error, OpenFlags, Vfs,
     fs::{Fs, OpenOptions},
 };
 
@@ -76,4 +76,35 @@ fn few_files_of_the_host_are_open() {
     closed.wait().expect("stored");
     assert_eq!(fs::read_dir(&contents).expect("there").count(), 0);
     assert_eq!(open_below(&contents), 0);
+}
+
+/// A large file is copied by the host. Bytes that are a record, and ranges that stay one, are not.
+#[test]
+fn large_files_are_copied_by_the_host() {
+    const LARGE: usize = 300_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = KvFs::open(dir.path(), StoreOptions::new()).expect("a store");
+    let (closed, vfs) = (store.closed(), Vfs::new(store).expect("a tree"));
+    let context = Context::new(&vfs, Credentials::root());
+    let open =
+        |path: &str| vfs.open(&context, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("opens");
+    let bytes: Vec<u8> = (0..LARGE).map(|at| (at / 7) as u8).collect();
+    let (large, small, to) = (open("/large"), open("/small"), open("/to"));
+    assert_eq!((large.pwrite(&bytes, 0), small.pwrite(b"record", 0)), (Ok(LARGE), Ok(6)));
+    assert_eq!(to.copy_range_on_host(0, &small, 0, 6), Err(Error::NotSupported));
+    assert_eq!(to.copy_range_on_host(0, &large, 0, 100), Err(Error::NotSupported));
+    // All of it, behind a hole, and once more with the end of the source.
+    assert_eq!(to.copy_range_on_host(50_000, &large, 0, 1 << 30), Ok(LARGE));
+    assert_eq!(to.copy_range_on_host(50_000, &large, LARGE as u64 - 10, 100), Ok(10));
+    // Within one file.
+    assert_eq!(large.copy_range_on_host(LARGE as u64, &large, 1, 20_000), Ok(20_000));
+    vfs.sync().expect("stored");
+    drop((large, small, to, vfs, context));
+    closed.wait().expect("stored");
+
+    let fs = Fs::new(KvFs::open(dir.path(), StoreOptions::new()).expect("a store")).expect("a tree");
+    let mut expected = [&[0; 50_000][..], &bytes].concat();
+    expected[50_000..50_010].copy_from_slice(&bytes[LARGE - 10..]);
+    assert!(fs.read("/to").expect("there") == expected);
+    assert!(fs.read("/large").expect("there") == [&bytes, &bytes[1..20_001]].concat());
 }

@@ -1,6 +1,6 @@
 //! Random operations. Each changes the tree at one instant, as a caller sees it.
 
-use pando_vfs::{At, Context, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk, XattrFlags};
+use pando_vfs::{At, Context, InodeFlags, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk, XattrFlags};
 
 use crate::acl::{ACCESS, DEFAULT, acl};
 use crate::support::Rng;
@@ -42,6 +42,10 @@ pub fn change(vfs: &Vfs, context: &Context, random: &mut Rng) -> Result<()> {
             ];
             vfs.rename(context, At::Cwd, &at, At::Cwd, &to, flags[random.below(5) as usize])
         }
+        13 if random.below(3) == 0 => {
+            let flags = [InodeFlags::empty(), InodeFlags::NODUMP, InodeFlags::NOATIME][random.below(3) as usize];
+            vfs.set_inode_flags(context, At::Cwd, &at, flags, Walk::empty())
+        }
         13 => vfs.chmod(context, At::Cwd, &at, random.below(0o10000) as u32, Walk::empty()),
         14 => {
             let (name, value) = (format!("user.{}", random.below(3)), bytes(random, 10));
@@ -73,9 +77,13 @@ pub fn change(vfs: &Vfs, context: &Context, random: &mut Rng) -> Result<()> {
             let file = vfs.open(context, At::Cwd, &at, OpenFlags::RDWR, 0)?;
             let size = vfs.getattr(file.dentry())?.size;
             let (len, is_small) = (1 + random.below(9000), size as usize <= SMALL);
-            match random.below(5) {
-                0 | 1 => file.truncate(random.below(60_000)),
-                2 if is_small && size > len => file.pwrite(&bytes(random, len), random.below(size - len)).map(drop),
+            match random.below(6) {
+                0 => {
+                    let from = vfs.open(context, At::Cwd, &to, OpenFlags::RDONLY, 0)?;
+                    file.copy_range(size, &from, random.below(20_000), random.below(60_000) as usize).map(drop)
+                }
+                1 | 2 => file.truncate(random.below(60_000)),
+                3 if is_small && size > len => file.pwrite(&bytes(random, len), random.below(size - len)).map(drop),
                 _ => file.pwrite(&bytes(random, len), size).map(drop),
             }
         }

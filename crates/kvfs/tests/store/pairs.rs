@@ -8,7 +8,7 @@ use std::{
 };
 
 use pando_kv::Embedded;
-use pando_vfs::{At, Context, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags};
+use pando_vfs::{At, Context, InodeFlags, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags};
 
 use crate::{
     acl::{ACCESS, DEFAULT, acl},
@@ -64,6 +64,17 @@ impl Tree<'_> {
         self.vfs.setxattr(self.context, At::Cwd, path, name, value, XattrFlags::empty(), FOLLOW)
     }
 
+    fn set_flags(&self, path: &str, flags: InodeFlags) -> Result<()> {
+        self.vfs.set_inode_flags(self.context, At::Cwd, path, flags, FOLLOW)
+    }
+
+    /// Appends 20,000 bytes of a file to another one.
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.open(from, OpenFlags::empty())?, self.open(to, OpenFlags::CREAT)?);
+        let size = self.vfs.getattr(to.dentry())?.size;
+        to.copy_range(size, &from, 10_000, 20_000).map(drop)
+    }
+
     fn fsync(&self, path: &str, flags: OpenFlags) -> Result<()> {
         self.vfs.open(self.context, At::Cwd, path, flags, 0)?.fsync()
     }
@@ -81,7 +92,7 @@ fn prepare(tree: &Tree<'_>) -> Result<()> {
     tree.setxattr("/A/foo", "old")
 }
 
-const OPERATIONS: [Operation; 38] = [
+const OPERATIONS: [Operation; 42] = [
     |tree| tree.write("/new", 0),
     |tree| tree.write("/A/new", 200),
     |tree| tree.write("/new", 20_000),
@@ -116,6 +127,10 @@ const OPERATIONS: [Operation; 38] = [
     |tree| tree.vfs.chmod(tree.context, At::Cwd, "/A", 0o700, FOLLOW),
     |tree| tree.set_acl("/A/foo", ACCESS),
     |tree| tree.set_acl("/A", DEFAULT),
+    |tree| tree.set_flags("/A", InodeFlags::NODUMP),
+    |tree| tree.set_flags("/bar", InodeFlags::NODUMP | InodeFlags::NOATIME),
+    |tree| tree.copy("/bar", "/A/foo"),
+    |tree| tree.copy("/bar", "/new"),
     |tree| {
         let file = tree.open("/A", OpenFlags::TMPFILE | OpenFlags::DIRECTORY)?;
         file.pwrite(b"unnamed", 0)?;
@@ -127,7 +142,7 @@ const OPERATIONS: [Operation; 38] = [
 ];
 
 /// The operations from this one on are syncs.
-const FIRST_SYNC: usize = 35;
+const FIRST_SYNC: usize = 39;
 
 fn prepared() -> Image {
     let machine = Machine::new(&Image::default());

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use pando_kvfs::KvFs;
-use pando_vfs::{Ack, At, Backing, Change, CommitError, Context, FileKind, NodeAttr, OpenFlags, Timestamp, Vfs, Walk};
+use pando_vfs::{
+    Ack, At, Backing, Change, CommitError, Context, FileKind, InodeFlags, NodeAttr, OpenFlags, Timestamp, Vfs, Walk,
+};
 
 #[path = "../../../vfs/tests/support/random.rs"]
 mod random;
@@ -27,6 +29,7 @@ pub struct Node {
     owner: (u32, u32),
     nlink: u32,
     rdev: u64,
+    flags: Option<InodeFlags>,
     pub bytes: Vec<u8>,
     target: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -70,8 +73,8 @@ pub fn seen(vfs: &Vfs, context: &Context) -> Tree {
         let xattrs = vfs.listxattr(context, At::Cwd, &path, Walk::NOFOLLOW).expect("lists");
         let xattrs = xattrs.into_iter().map(|name| (name.clone(), value(&name))).collect();
         let owner = (stat.uid, stat.gid);
-        let (kind, mode, nlink, rdev) = (stat.kind, stat.mode, stat.nlink, stat.rdev);
-        tree.insert(path, Node { kind, mode, owner, nlink, rdev, bytes, target, xattrs });
+        let (kind, mode, nlink, rdev, flags) = (stat.kind, stat.mode, stat.nlink, stat.rdev, stat.flags);
+        tree.insert(path, Node { kind, mode, owner, nlink, rdev, flags, bytes, target, xattrs });
     }
     tree
 }

@@ -148,6 +148,15 @@ pub trait FileData: Send + Sync {
         Ok(None)
     }
 
+    /// A descriptor of a file on the host that has these bytes, open for reading:
+    /// [`FileData::copy_from`] of another file can copy from it. None if the bytes are elsewhere.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn copy_source(&self) -> Result<Option<Arc<OwnedFd>>> {
+        self.backing_file()
+    }
+
     /// Copies up to `len` bytes at `source_offset` of a file on the host, open for reading, to
     /// `offset` (copy_file_range(2)). Returns their number.
     ///

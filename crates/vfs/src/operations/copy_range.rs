@@ -7,6 +7,7 @@
 use std::{
     io::{IoSlice, IoSliceMut},
     os::fd::OwnedFd,
+    sync::Arc,
 };
 
 use pando_sync::pin;
@@ -31,9 +32,9 @@ impl File {
     /// returns their number. It is smaller than `len` if `from` ends before, and may be smaller
     /// otherwise; 0 means that `from` has ended. The positions do not move.
     ///
-    /// If both files are in trees over directories of the host, the host copies, 256 MiB at most in
-    /// one call, and its file system may let both share the bytes. Otherwise they are read and
-    /// written, 64 MiB at most in one call.
+    /// If both files are in trees over directories of the host, or are large files of stores, the
+    /// host copies, 256 MiB at most in one call, and its file system may let both share the bytes.
+    /// Otherwise they are read and written, 64 MiB at most in one call.
     ///
     /// # Errors
     /// EBADF if `from` is not open for reading, or this file not for writing, or for O_APPEND;
@@ -48,7 +49,7 @@ impl File {
                 return Ok(0);
             }
             let on_host = || {
-                let source = from.backing_file()?.ok_or(Error::NotSupported)?;
+                let source = from.copy_source()?.ok_or(Error::NotSupported)?;
                 self.copy_from_host(offset, from, (&source, from_offset), len)
             };
             let copied = match on_host() {
@@ -66,12 +67,17 @@ impl File {
     pub fn copy_range_on_host(&self, offset: u64, from: &Self, from_offset: u64, len: usize) -> Result<usize> {
         self.traced(TraceOp::Write, || {
             let len = self.check_copy(offset, from, from_offset, len)?;
-            let source = from.backing_file()?.ok_or(Error::NotSupported)?;
+            let source = from.copy_source()?.ok_or(Error::NotSupported)?;
             match len {
                 0 => Ok(0),
                 len => self.written(self.copy_from_host(offset, from, (&source, from_offset), len)?),
             }
         })
+    }
+
+    /// The file on the host from which the bytes can be copied, if there is one.
+    fn copy_source(&self) -> Result<Option<Arc<OwnedFd>>> {
+        self.inode().contents()?.map_or(Ok(None), |state| state.look(|data| data.copy_source()))
     }
 
     /// The checks of `generic_copy_file_checks()`, in its order. Returns how many bytes there are
