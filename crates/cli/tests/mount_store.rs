@@ -116,6 +116,22 @@ fn killed_server_loses_nothing_that_was_synced() {
     check(&store);
 }
 
+#[test]
+fn copy_of_a_large_file_is_an_access() {
+    let Some(store) = store() else { return };
+    let tree = mounted(&store, &[]);
+    let (large, copy) = (tree.path("large"), tree.path("copy"));
+    fs::write(&large, vec![7; 1 << 20]).unwrap();
+    let atime = || fs::metadata(&large).map(|found| (found.atime(), found.atime_nsec())).unwrap();
+    let before = atime();
+    // By copy_file_range.
+    assert_eq!(fs::copy(&large, &copy).unwrap(), 1 << 20);
+    assert!(atime() > before);
+    assert!(fs::read(&copy).unwrap() == vec![7; 1 << 20]);
+    tree.umount();
+    check(&store);
+}
+
 /// With `--commit sync`, changes that have returned survive. So do those that are older than the
 /// time of `--commit`.
 #[test]

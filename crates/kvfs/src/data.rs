@@ -218,13 +218,27 @@ impl FileData for StoreData {
     }
 
     fn copy_from(&mut self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> Result<usize> {
-        // If the store is full, writes fill it to the last block.
+        // Without room for all of it, it is left to writes, which fill the store to the last block.
         let has_room = self.expect_room(offset, len as u64).is_ok();
         if !has_room || offset + len as u64 <= SMALL {
             return Err(Error::NotSupported);
         }
         self.enlarge()?;
-        self.write_large(offset, |file| file.copy_from(offset, source, source_offset, len))
+        let copied = self.write_large(offset, |file| {
+            let before = file.size()?;
+            let copied = file.copy_from(offset, source, source_offset, len);
+            // A copy that fails half-way may have made the file longer than it says.
+            let end = before.max(offset + *copied.as_ref().unwrap_or(&0) as u64);
+            if file.size()? > end {
+                file.set_len(end)?;
+            }
+            copied
+        });
+        if copied.is_err() {
+            // Loaded again, it is cut to the size that is stored.
+            self.loaded.take();
+        }
+        copied
     }
 
     fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {

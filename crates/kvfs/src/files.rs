@@ -95,7 +95,8 @@ pub trait ContentsFile: Send + Sync + fmt::Debug {
     /// Those of the host, if no byte was written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
 
-    /// A descriptor of the file on the host, open for reading. None if there is none.
+    /// A descriptor of the file on the host, open for reading. None if the contents are in no file
+    /// of the host, or no descriptor is left.
     ///
     /// # Errors
     /// Those of the host.
@@ -318,14 +319,14 @@ impl ContentsFile for HostFile {
     }
 
     fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
-        Ok(Some(self.file()?.try_clone()?.into()))
+        Ok(self.file()?.try_clone().ok().map(OwnedFd::from))
     }
 
     fn copy_from(&self, offset: u64, source: &OwnedFd, source_offset: u64, len: usize) -> io::Result<usize> {
         let (file, mut from, mut to) = (self.file()?, source_offset, offset);
         match retry_on_intr(|| copy_file_range(source, Some(&mut from), &*file, Some(&mut to), len)) {
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
-            // Between file systems, or at what the host's file does not have.
+            // Between file systems, or beyond the end of the host's file.
             Err(_) | Ok(0) => Err(Errno::OPNOTSUPP.into()),
             Ok(copied) => Ok(copied),
         }

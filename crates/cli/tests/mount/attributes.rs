@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use rustix::{
@@ -166,7 +166,14 @@ fn refused_change_of_an_immutable_file_leaves_setuid() {
     if !is_root() || !has(&["perl"]) {
         return skipped("needs root, who may protect a file, and perl");
     }
-    let mounted = Mounted::new(&["--allow-other", "--mode", "1777", "--attr-timeout", "0"]);
+    // With `suid` the kernel itself clears the bits.
+    for suid in ["nosuid", "suid"] {
+        immutable_file_keeps_setuid(suid);
+    }
+}
+
+fn immutable_file_keeps_setuid(suid: &str) {
+    let mounted = Mounted::new(&["--allow-other", "--mode", "1777", "--attr-timeout", "0", "-o", suid]);
     let path = mounted.path("file");
     fs::write(&path, "some bytes").unwrap();
     std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
@@ -174,13 +181,15 @@ fn refused_change_of_an_immutable_file_leaves_setuid() {
     let open = fs::File::options().write(true).open(&path).unwrap();
     let flagged = fs::File::open(&path).unwrap();
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
-    let does = |call: &str| {
+    let does_with = |call: &str, input: Stdio| {
         let program = format!("use Fcntl; {call} or die \"$!\"");
         let arguments = ["--reuid", "1000", "--regid", "1000", "--clear-groups", "perl", "-e", &program];
-        let output = Command::new("setpriv").args(arguments).current_dir(mounted.root()).output().unwrap();
+        let mut command = Command::new("setpriv");
+        let output = command.args(arguments).current_dir(mounted.root()).stdin(input).output().unwrap();
         assert!(output.status.success() || said(&output).contains("Operation not permitted"), "{}", said(&output));
         output.status.success()
     };
+    let does = |call: &str| does_with(call, Stdio::null());
     let truncations = [
         (IFlags::IMMUTABLE, "truncate('file', 3)"),
         (IFlags::APPEND, "truncate('file', 3)"),
@@ -197,9 +206,11 @@ fn refused_change_of_an_immutable_file_leaves_setuid() {
     assert_eq!(copied, Err(Errno::PERM), "it is open, and a copy is refused all the same, as on Linux");
     open.set_len(3).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "som");
+    // By a user, to whom root passes the open file. The kernel clears setuid before.
+    let by_user = "open(FILE, '>&=', 0); truncate(FILE, 2)";
+    assert!(does_with(by_user, open.try_clone().unwrap().into()), "{suid}");
+    assert_eq!((mode(), fs::metadata(&path).unwrap().len()), (0o755, 2), "{suid}");
     ioctl_setflags(&flagged, IFlags::empty()).unwrap();
-    assert!(does("truncate('file', 2)"));
-    assert_eq!(mode(), 0o755);
     drop((open, flagged));
     mounted.umount();
 }

@@ -32,7 +32,7 @@ impl Server {
     /// does it. Returns all attributes after the change.
     ///
     /// # Errors
-    /// ENOSPC, EFBIG, EROFS, and EPERM by the flags; see [`Server`].
+    /// ENOSPC, EFBIG, EROFS, EPERM because of the flags; see [`Server`].
     pub fn setattr(&self, caller: Caller, node: u64, handle: Option<u64>, change: &SetAttr) -> Result<Attr> {
         self.guarded("setattr", || {
             let dentry = self.nodes.get(node)?;
@@ -52,7 +52,13 @@ impl Server {
                 self.clear_privileges(caller, &dentry, refusing)?;
                 if let Some(handle) = handle {
                     self.with_file(handle, |file| file.truncate(size))?;
-                    change.size = None;
+                    // The mode of a protected file cannot be set. It has lost its bits already.
+                    let is_protected =
+                        dentry.stat().flags.is_some_and(|flags| flags.intersects(InodeFlags::PROTECTING));
+                    change = change.size(None).mode(change.mode.filter(|_| !is_protected));
+                    if change == SetAttr::default() {
+                        return Ok(self.attr_of(&dentry));
+                    }
                 }
             }
             let Some(mode) = change.mode.filter(|_| clears) else {

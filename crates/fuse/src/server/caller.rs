@@ -158,7 +158,7 @@ impl Server {
     /// Clears the bits that a file must lose when `caller` changes its contents.
     ///
     /// # Errors
-    /// EPERM if the flags `refusing` forbid that change. Nothing is cleared then.
+    /// EPERM if the inode has one of the flags `refusing`. Nothing is cleared then.
     pub(super) fn clear_privileges(&self, caller: Caller, dentry: &DentryRef, refusing: InodeFlags) -> Result<()> {
         let flags = if refusing.is_empty() { None } else { dentry.stat().flags };
         if flags.is_some_and(|flags| flags.intersects(refusing)) {

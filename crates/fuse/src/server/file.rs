@@ -154,6 +154,8 @@ impl Server {
                     self.see_changes(file.dentry())?;
                     self.clear_privileges(caller, file.dentry(), InodeFlags::IMMUTABLE)?;
                     let copied = self.space.retry(|| file.copy_range_on_host(to.1, source, from.1, len as usize))?;
+                    // The kernel does not know that the atime has changed.
+                    let _ = self.invalidate(self.nodes.number(source.dentry().ino()), -1);
                     Ok(u32::try_from(copied).expect("not more than asked for"))
                 })
             })

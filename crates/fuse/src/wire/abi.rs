@@ -75,7 +75,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Whether a request of this kind may change the tree. Not for an ioctl.
+    /// Whether a request of this kind may change the tree. False for an ioctl.
     pub(crate) const fn changes_tree(self) -> bool {
         use Opcode as O;
         matches!(self, O::Setattr | O::Symlink | O::Mknod | O::Mkdir | O::Unlink | O::Rmdir | O::Rename | O::Rename2)

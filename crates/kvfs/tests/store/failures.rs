@@ -103,3 +103,15 @@ fn panic_of_the_engine_is_an_error() {
     let found = Opened::open(&machine.crashed());
     assert!(found.vfs.stat(&found.context, At::Cwd, "/small", Walk::empty()).is_ok());
 }
+
+/// The machine copies more than it says.
+#[test]
+fn copy_leaves_no_bytes_beyond_the_end() {
+    let (_machine, tree) = filled();
+    let file = tree.vfs.open(&tree.context, At::Cwd, "/large", OpenFlags::RDWR, 0).expect("opens");
+    assert_eq!(file.copy_range(40_000, &file, 0, 20_000), Ok(20_000));
+    file.truncate(70_000).expect("longer");
+    let mut bytes = [1; 10_000];
+    assert_eq!(file.pread(&mut bytes, 60_000), Ok(10_000));
+    assert_eq!(bytes, [0; 10_000]);
+}
