@@ -166,7 +166,7 @@ fn names_that_were_not_found_lately_are_left_to_single_calls() {
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     assert_eq!(xcreate(&root, &[file("a")]), Ok(()));
     if is_root() {
-        // What cannot be undone is left to them, too.
+        // In an append-only directory the server could not remove half an entry.
         fs::create_dir(mounted.path("log")).unwrap();
         let log = fs::File::open(mounted.path("log")).unwrap();
         ioctl_setflags(&log, IFlags::APPEND).unwrap();

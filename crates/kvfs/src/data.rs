@@ -158,13 +158,15 @@ impl StoreData {
         let Loaded::Large(_, file) = &large else { return Err(Error::Io) };
         // Before the write: bytes without a size that says so would have to be removed.
         self.committer.make_room(&self.tree)?;
-        let count = write(&**file)?;
-        let stored = self.store_now(&large, |size| size.max(offset + count as u64));
-        if stored.is_err() {
+        let written = write(&**file).map_err(Error::from).and_then(|count| {
+            self.store_now(&large, |size| size.max(offset + count as u64))?;
+            Ok(count)
+        });
+        if written.is_err() {
             // Loaded again, it is cut to the size that is stored.
             self.loaded.take();
         }
-        stored.map(|()| count)
+        written
     }
 
     /// Replaces all bytes of the file by few.
@@ -224,7 +226,7 @@ impl FileData for StoreData {
             return Err(Error::NotSupported);
         }
         self.enlarge()?;
-        let copied = self.write_large(offset, |file| {
+        self.write_large(offset, |file| {
             let before = file.size()?;
             let copied = file.copy_from(offset, source, source_offset, len);
             // A copy that fails half-way may have made the file longer than it says.
@@ -233,12 +235,7 @@ impl FileData for StoreData {
                 file.set_len(end)?;
             }
             copied
-        });
-        if copied.is_err() {
-            // Loaded again, it is cut to the size that is stored.
-            self.loaded.take();
-        }
-        copied
+        })
     }
 
     fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {

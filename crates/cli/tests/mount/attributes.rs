@@ -156,7 +156,8 @@ fn flags_are_set_by_the_programs_of_the_system() {
     mounted.umount();
 }
 
-/// What an immutable file refuses changes nothing. A program that has it open may change it.
+/// A change that the flags refuse leaves setuid as it was. A program that has the file open may
+/// still truncate it when it has become immutable.
 #[test]
 fn refused_change_of_an_immutable_file_leaves_setuid() {
     let _alone = alone();

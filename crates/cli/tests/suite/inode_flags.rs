@@ -61,7 +61,7 @@ fn utimens(place: &Place, path: &str, time: TimeSpec) -> nix::Result<()> {
     utimensat(AT_FDCWD, &place.path(path), &time, &time, UtimensatFlags::FollowSymlink)
 }
 
-/// What neither an immutable nor an append-only file permits, not even to root.
+/// The calls that both flags forbid fail with EPERM, for root too.
 fn expect_protected(place: &Place, path: &str) {
     let full = place.path(path);
     fails(Errno::EPERM, nix::unistd::unlink(&full));

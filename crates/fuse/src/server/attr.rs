@@ -2,7 +2,7 @@
 
 use pando_vfs::{At, DentryRef, Error, InodeFlags, Result, SetAttr, StatFs, Walk};
 
-use super::{Caller, Server};
+use super::{Caller, Server, inode_flags::has_flag};
 use crate::nodes::Attr;
 
 /// Setuid and setgid.
@@ -53,8 +53,7 @@ impl Server {
                 if let Some(handle) = handle {
                     self.with_file(handle, |file| file.truncate(size))?;
                     // The mode of a protected file cannot be set. It has lost its bits already.
-                    let is_protected =
-                        dentry.stat().flags.is_some_and(|flags| flags.intersects(InodeFlags::PROTECTING));
+                    let is_protected = has_flag(&dentry, InodeFlags::PROTECTING);
                     change = change.size(None).mode(change.mode.filter(|_| !is_protected));
                     if change == SetAttr::default() {
                         return Ok(self.attr_of(&dentry));

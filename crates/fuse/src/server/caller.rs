@@ -8,7 +8,7 @@
 
 use pando_vfs::{Credentials, DentryRef, Error, FileKind, InodeFlags, Result, SetAttr};
 
-use super::Server;
+use super::{Server, inode_flags::has_flag};
 
 pub(super) const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
@@ -160,8 +160,7 @@ impl Server {
     /// # Errors
     /// EPERM if the inode has one of the flags `refusing`. Nothing is cleared then.
     pub(super) fn clear_privileges(&self, caller: Caller, dentry: &DentryRef, refusing: InodeFlags) -> Result<()> {
-        let flags = if refusing.is_empty() { None } else { dentry.stat().flags };
-        if flags.is_some_and(|flags| flags.intersects(refusing)) {
+        if !refusing.is_empty() && has_flag(dentry, refusing) {
             return Err(Error::NotPermitted);
         }
         if caller.keeps_privileges == Some(true) {

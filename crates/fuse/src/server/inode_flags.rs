@@ -55,6 +55,11 @@ impl Server {
     }
 }
 
+/// Whether an inode has one of these flags.
+pub(super) fn has_flag(dentry: &DentryRef, flags: InodeFlags) -> bool {
+    dentry.stat().flags.is_some_and(|has| has.intersects(flags))
+}
+
 impl From<InodeFlags> for FsXattr {
     fn from(flags: InodeFlags) -> Self {
         let set = XFLAGS.iter().filter(|(flag, _)| flags.contains(*flag));

@@ -20,7 +20,7 @@ use pando_vfs::{
 };
 use tracing::warn;
 
-use super::{Caller, Server, component};
+use super::{Caller, Server, component, inode_flags::has_flag};
 
 /// The failed calls whose result is kept for their threads.
 const FAILED_MAX: usize = 64;
@@ -119,7 +119,7 @@ impl Server {
         }
         let is_negative = |record: PackedRecord<'_>| self.negatives.may_have(node, record.name());
         // Where no name can be removed, an entry could not be made as a whole or not at all.
-        let keeps_names = dir.stat().flags.is_some_and(|flags| flags.contains(InodeFlags::APPEND));
+        let keeps_names = has_flag(&dir, InodeFlags::APPEND);
         if self.device.strong_count() == 0
             || self.may_be_restricted(caller)
             || keeps_names

@@ -209,14 +209,15 @@ impl Context {
         {
             self.writable()?;
         }
-        let PermissionsRef { perm, flags, acls } = inode.permissions(guard);
-        // Also if a kernel checks permissions: FUSE does not tell it the flags.
-        if want.contains(Access::WRITE) && flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
+        let permissions = inode.permissions(guard);
+        if want.contains(Access::WRITE) {
+            // Also if a kernel checks permissions: FUSE does not tell it the flags.
+            permissions.expect_without(InodeFlags::IMMUTABLE)?;
         }
         if self.checked_by_caller {
             return Ok(());
         }
+        let PermissionsRef { perm, acls, .. } = permissions;
         match acls.and_then(|acls| acls.access.as_ref()) {
             None => self.cred.check(perm, inode.is_dir(), want),
             Some(acl) => self.cred.check_acl(perm, acl, inode.is_dir(), want),

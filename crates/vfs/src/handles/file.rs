@@ -174,9 +174,8 @@ impl File {
         if now.contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
-        let toggles_append = (flags ^ now).contains(OpenFlags::APPEND);
-        if toggles_append && self.inode().permissions(&pin()).flags.contains(InodeFlags::APPEND) {
-            return Err(Error::NotPermitted);
+        if (flags ^ now).contains(OpenFlags::APPEND) {
+            self.inode().permissions(&pin()).expect_without(InodeFlags::APPEND)?;
         }
         if (flags - now).contains(OpenFlags::NOATIME) && !context.owns(&self.inode().perm(&pin())) {
             return Err(Error::NotPermitted);

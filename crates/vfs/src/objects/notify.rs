@@ -120,13 +120,11 @@ pub(crate) fn closed(dentry: Shared<'_, Dentry>, writes: bool) {
 /// The time of the last access was set.
 pub(crate) fn atime_set(dentry: Shared<'_, Dentry>) {
     accessed(dentry);
-    if namespace_of(dentry).wants(WatchEvents::ATTRIB) {
-        tell_of_inode(dentry.to_ref().inode());
-    }
+    changed_without_event(dentry.to_ref().inode());
 }
 
-/// The flags of an inode have changed. As on Linux, no event tells that.
-pub(crate) fn flags_changed(inode: &Inode) {
+/// Attributes have changed, such as flags, for which Linux has no event. Subscribers are told.
+pub(crate) fn changed_without_event(inode: &Inode) {
     if inode.shard.sb.namespace.wants(WatchEvents::ATTRIB) {
         tell_of_inode(inode);
     }

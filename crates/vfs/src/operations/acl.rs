@@ -26,12 +26,6 @@ impl Inode {
     }
 }
 
-/// Fails for an immutable or append-only inode, whose extended attributes and ACLs stay as they are
-/// (EPERM).
-pub(crate) fn expect_unprotected(inode: &Inode) -> Result<()> {
-    if inode.permissions(&pin()).flags.intersects(InodeFlags::PROTECTING) { Err(Error::NotPermitted) } else { Ok(()) }
-}
-
 /// Sets an ACL to the value of the extended attribute, or removes it. The access ACL also sets the
 /// mode; one that says no more than the mode is not kept. The caller holds no guard and no lock.
 ///
@@ -45,7 +39,7 @@ pub(crate) fn set_acl(context: &Context, inode: &Inode, kind: AclKind, value: Op
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);
     }
-    expect_unprotected(inode)?;
+    inode.permissions(&pin()).expect_without(InodeFlags::PROTECTING)?;
     if kind == AclKind::Default && !inode.is_dir() {
         return if acl.is_some() { Err(Error::Access) } else { Ok(()) };
     }

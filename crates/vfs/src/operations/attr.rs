@@ -20,7 +20,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk,
-        cred::{PermView, Permissions, PermissionsRef, Writer},
+        cred::{PermView, Permissions, Writer},
         stat::{S_ISGID, S_ISUID, S_IXGRP},
     },
 };
@@ -265,7 +265,7 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
     }
     if let Some(flags) = to.flags {
         set_inode_flags(context, inode, flags)?;
-        notify::flags_changed(inode);
+        notify::changed_without_event(inode);
     }
     Ok(())
 }
@@ -385,10 +385,10 @@ fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
 
 /// Returns the flags with which the times must not be set.
 fn may_set_times(context: &Context, inode: &Inode, is_touch: bool, guard: &Guard) -> Result<InodeFlags> {
-    let PermissionsRef { perm, flags, .. } = inode.permissions(guard);
+    let permissions = inode.permissions(guard);
     let refusing = if is_touch { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
-    match context.owns(perm) {
-        _ if flags.intersects(refusing) => Err(Error::NotPermitted),
+    permissions.expect_without(refusing)?;
+    match context.owns(permissions.perm) {
         true => Ok(refusing),
         false if is_touch => context.check(inode, Access::WRITE, guard).map(|()| refusing),
         false => Err(Error::NotPermitted),
@@ -445,9 +445,7 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
     }
-    if inode.permissions(&pin()).flags.contains(InodeFlags::APPEND) {
-        return Err(Error::NotPermitted);
-    }
+    inode.permissions(&pin()).expect_without(InodeFlags::APPEND)?;
     let state = inode.file_state()?;
     file_remove_privs_before(inode, writer)?;
     if stamp == Stamp::IfChanged {

@@ -98,9 +98,7 @@ impl File {
         if self.flags().contains(OpenFlags::APPEND) {
             return Err(Error::BadHandle);
         }
-        if self.inode().permissions(&pin()).flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
+        self.inode().permissions(&pin()).expect_without(InodeFlags::IMMUTABLE)?;
         if [from_offset, offset].iter().any(|start| start.checked_add(len as u64).is_none()) {
             return Err(Error::Overflow);
         }

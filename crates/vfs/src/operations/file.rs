@@ -422,9 +422,7 @@ impl File {
         }
         let writer = self.writer()?;
         let refusing = if mode & !KEEP_SIZE == 0 { InodeFlags::IMMUTABLE } else { InodeFlags::PROTECTING };
-        if self.inode().permissions(&pin()).flags.intersects(refusing) {
-            return Err(Error::NotPermitted);
-        }
+        self.inode().permissions(&pin()).expect_without(refusing)?;
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
             return Err(Error::NotSupported);

@@ -247,8 +247,8 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags, guard: &Guard)
     context.check(inode, access, guard)?;
     let only_appends =
         !flags.contains(OpenFlags::TRUNC) && (flags.contains(OpenFlags::APPEND) || !access.contains(Access::WRITE));
-    if !only_appends && inode.permissions(guard).flags.contains(InodeFlags::APPEND) {
-        return Err(Error::NotPermitted);
+    if !only_appends {
+        inode.permissions(guard).expect_without(InodeFlags::APPEND)?;
     }
     if flags.contains(OpenFlags::NOATIME) && !context.owns(&inode.perm(guard)) {
         return Err(Error::NotPermitted);

@@ -3,11 +3,12 @@
 use pando_sync::{Guard, pin};
 
 use crate::{
-    AclSupport, At, AttrMask, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    AclSupport, At, AttrMask, Context, DentryRef, Error, InodeFlags, Result, Timestamp, Vfs, XATTR_NAME_MAX,
+    XATTR_SIZE_MAX,
     caches::ask::ask_for_xattrs,
     objects::{inode::Inode, notify},
     operations::{
-        acl::{expect_unprotected, set_acl},
+        acl::set_acl,
         attempt::{retry_after_reclaim, run_lockless},
         namei::walk,
         step::Stop,
@@ -49,7 +50,7 @@ impl Class {
         let write = want.contains(Access::WRITE);
         if write {
             context.writable()?;
-            expect_unprotected(inode)?;
+            inode.permissions(&pin()).expect_without(InodeFlags::PROTECTING)?;
         }
         let denied = if write { Error::NotPermitted } else { Error::NoData };
         match self {
@@ -91,7 +92,7 @@ fn may_use_acl(context: &Context, inode: &Inode, want: Access) -> Result<()> {
         return Ok(());
     }
     context.writable()?;
-    expect_unprotected(inode)?;
+    inode.permissions(&pin()).expect_without(InodeFlags::PROTECTING)?;
     if context.owns(&inode.perm(&pin())) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
@@ -258,7 +259,7 @@ impl Vfs {
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.change_stored_xattrs(&*inode.load_xattrs(backing)?, |map| {
             // The flags may have changed while the attributes were loaded.
-            expect_unprotected(inode)?;
+            inode.permissions(&pin()).expect_without(InodeFlags::PROTECTING)?;
             edit(map)?;
             inode.store_xattr(backing, name, value)?;
             // Before another thread sees the attribute. The stamp follows.

@@ -44,6 +44,14 @@ pub(crate) struct PermissionsRef<'g> {
     pub acls: Option<&'g Arc<Acls>>,
 }
 
+impl PermissionsRef<'_> {
+    /// EPERM if the inode has one of these flags.
+    #[inline]
+    pub(crate) fn expect_without(self, refusing: InodeFlags) -> Result<()> {
+        if self.flags.intersects(refusing) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+}
+
 impl<'g> From<&'g Permissions> for PermissionsRef<'g> {
     fn from(permissions: &'g Permissions) -> Self {
         let Permissions { perm, flags, acls } = permissions;

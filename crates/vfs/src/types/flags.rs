@@ -52,8 +52,8 @@ bitflags! {
     }
 
     /// The flags of an inode (`FS_*_FL`), as lsattr shows them and chattr changes them
-    /// ([`Vfs::set_inode_flags`](crate::Vfs::set_inode_flags)). What they forbid is EPERM, in each
-    /// operation and for root too.
+    /// ([`Vfs::set_inode_flags`](crate::Vfs::set_inode_flags)). A call that a flag forbids fails
+    /// with EPERM, for root too.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct InodeFlags: u32 {
         /// The file cannot be changed, removed, renamed or linked, not even by root (EPERM). In a
